@@ -1,0 +1,9 @@
+"""Carries data in Redis from one shape to another while applications keep reading and writing it."""
+
+from migrator.errors import Unmappable
+from migrator.keys import GUID, Key, Keys
+from migrator.moves import NOW, Index, KeyMove, Mapped, MemberMove, Migration
+
+__version__ = "0.1.0"
+
+__all__ = ["GUID", "NOW", "Index", "Key", "KeyMove", "Keys", "Mapped", "MemberMove", "Migration", "Unmappable"]

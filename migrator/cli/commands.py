@@ -1,0 +1,369 @@
+"""Every command: its options, its help, and one call into the engine. Imports wait until a command runs, for speed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migrator.cli.options import Common, duration
+
+COMMON = """\
+Options of every command, before or after it:
+
+\b
+  --url URL          MIGRATOR_URL; redis://, rediss://, unix://,
+                     redis+cluster://, redis+sentinel://host:port/service/db
+                     (default redis://localhost:6379/0)
+  --migrations DIR   MIGRATOR_MIGRATIONS (default migrations)
+  --namespace NAME   prefix of all this tool keeps in Redis (default migrator)
+  --format FORMAT    text or json: one document on stdout
+  --lease SECONDS    how long others wait for a run that died (default 30)
+  --retry SECONDS    how long to try an unreachable Redis again (default 30)
+"""
+
+app = typer.Typer(
+    name="migrator",
+    help="Carries data in Redis from one shape to another while applications keep using it, and proves nothing was lost."
+    "\n\nSee what would happen: migrator plan. Do it: migrator apply. Where it stands: migrator status."
+    "\n\nTry it all on an embedded server: migrator demo.",
+    epilog=COMMON,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+quarantine_app = typer.Typer(
+    help="Records that cannot be mapped: list them, try them again, or accept them as they are.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+lock_app = typer.Typer(
+    help="The lease: who is at work, and how to take it from a process that is gone.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(lock_app, name="lock")
+
+
+class Through(StrEnum):
+    expand = "expand"
+    backfill = "backfill"
+    verify = "verify"
+    switch = "switch"
+    contract = "contract"
+
+
+class At(StrEnum):
+    pending = "pending"
+    contracted = "contracted"
+    markers = "markers"
+
+
+class BackTo(StrEnum):
+    pending = "pending"
+    expanded = "expanded"
+    switched = "switched"
+
+
+class Truth(StrEnum):
+    old = "old"
+    new = "new"
+
+
+class Kind(StrEnum):
+    key = "key"
+    member = "member"
+
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Migrations, by id or number; all if none.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The migration, by id or number.")]
+MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="One migration; all if none.")]
+ThroughOption = Annotated[Through, typer.Option(help="How far.")]
+BackupOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where what is removed or overwritten is saved first.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it: nothing is asked, and nothing destructive is done without.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
+RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
+
+
+@app.command()
+def init(
+    ctx: typer.Context,
+    id: MaybeId = None,
+    at: Annotated[At | None, typer.Option(help="Overrule a ledger that is lost: see the runbooks.")] = None,
+    yes: YesOption = False,
+) -> int:
+    """Prepare ledger and markers, so that adapters may start. Harmless to repeat; apply begins with it."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, yes=yes) as session:
+        show(commands.init(session, id, at.value if at else None), ctx.obj)
+    return 0
+
+
+@app.command()
+def plan(
+    ctx: typer.Context,
+    ids: Ids = None,
+    through: ThroughOption = Through.verify,
+    check: CheckOption = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the plan, for apply --plan FILE.")] = None,
+    backup: BackupOption = None,
+) -> int:
+    """Show what apply would do, on real records. Writes nothing."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine.forward import THROUGH
+    from migrator.engine.plan import plan as make
+
+    with opened(ctx.obj, writes=False, backup=backup) as session:
+        result = make(session, ids or [], THROUGH[through.value])
+    if out is not None:
+        out.write_text(result.model_dump_json(indent=2, by_alias=True) + "\n")
+    show(result, ctx.obj)
+    if any(one.refused for one in result.migrations):
+        return 60
+    pending = any(one.from_ != one.to and not one.waits_for for one in result.migrations)
+    return 10 if check and pending else 0
+
+
+@app.command()
+def apply(
+    ctx: typer.Context,
+    ids: Ids = None,
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Only if this saved plan still holds.")] = None,
+    through: ThroughOption = Through.verify,
+    yes: YesOption = False,
+    rate: RateOption = 0,
+    backup: BackupOption = None,
+    repair_indexes: Annotated[bool, typer.Option("--repair-indexes", help="Make the index repairs the plan lists.")] = False,
+) -> int:
+    """Carry migrations forward. The same command resumes after any stop or crash.
+
+    It stops after verification; --through switch and --through contract go on. Contract removes the old shape, so it
+    needs --yes and --backup DIR.
+    """
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes) as session:
+        chosen = list(ids or [])
+        if plan is not None:
+            saved = _saved_plan(plan)
+            commands.check_plan(session, saved, through.value)
+            chosen = chosen or [one.id for one in saved.migrations]
+        result = commands.apply(session, chosen, through.value)
+        show(result, ctx.obj)
+    return result.stopped.exit if result.stopped else 0
+
+
+def _saved_plan(path: Path):  # type: ignore[no-untyped-def]
+    from pydantic import ValidationError
+
+    from migrator.errors import UsageError
+    from migrator.models import PlanResult
+
+    try:
+        return PlanResult.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{path} is not a saved plan ({type(error).__name__})", next="make one: migrator plan --out FILE") from None
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    id: MaybeId = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    check: CheckOption = False,
+    through: ThroughOption = Through.verify,
+) -> int:
+    """Show where every migration stands and the exact next command. Reads only."""
+    import time
+
+    from migrator.cli.opened import opened, show
+    from migrator.engine.forward import THROUGH
+    from migrator.engine.status import pending, status as look
+
+    with opened(ctx.obj, writes=False) as session:
+        while True:
+            result = look(session, [id] if id else [])
+            show(result, ctx.obj)
+            if not watch:
+                break
+            time.sleep(2)
+            print()
+        return 10 if check and pending(session, result, THROUGH[through.value]) else 0
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    id: Id,
+    sample: Annotated[float, typer.Option(metavar="SHARE", min=0.0001, max=1.0, help="Compare this share only, e.g. 0.05.")] = 1.0,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after e.g. 30s; then it is incomplete.")] = None,
+    rate: RateOption = 0,
+    repair: Annotated[bool, typer.Option("--repair", help="Before the switch: repair from the old shape.")] = False,
+    foreign: Annotated[Truth | None, typer.Option(help="After the switch: the side that wins where they differ.")] = None,
+    backup: BackupOption = None,
+) -> int:
+    """Compare every record of both shapes. Exit 30 if any differs, 31 if not all were compared."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    seconds = duration(budget, "--budget") if budget else None
+    with opened(ctx.obj, writes=repair or foreign is not None, rate=rate, backup=backup) as session:
+        result = commands.verify(
+            session, id, sample=sample, budget=seconds, repair=repair, foreign=foreign.value if foreign else None
+        )
+    show(result, ctx.obj)
+    return commands.verify_exit(result)
+
+
+@app.command()
+def rollback(
+    ctx: typer.Context,
+    id: Id,
+    to: Annotated[BackTo | None, typer.Option(help="How far back; one step if not said.")] = None,
+    backup: BackupOption = None,
+    yes: YesOption = False,
+) -> int:
+    """Go back: one step, or to the phase named. Later writes are kept. Repeat it after a crash."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, yes=yes, backup=backup) as session:
+        show(commands.rollback(session, id, to.value if to else None), ctx.obj)
+    return 0
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    id: Id,
+    backup: Annotated[Path, typer.Option(metavar="DIR", help="The --backup DIR that contract wrote.")],
+    discard_later_writes: Annotated[
+        bool, typer.Option("--discard-later-writes", help="Say that what was written since is lost (it is saved).")
+    ] = False,
+    yes: YesOption = False,
+) -> int:
+    """Put the backup back as it was. What was written since contract is saved beside it and removed."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+    from migrator.errors import RefusedError
+
+    if not discard_later_writes:
+        raise RefusedError(
+            "restore discards what was written since contract",
+            next=f"to keep it: migrator rollback {id} --backup DIR --yes; to discard it, add --discard-later-writes",
+        )
+    with opened(ctx.obj, yes=yes, backup=backup) as session:
+        show(commands.restore(session, id), ctx.obj)
+    return 0
+
+
+@quarantine_app.command("list")
+def quarantine_list(ctx: typer.Context, id: Id) -> int:
+    """List the records that cannot be mapped, with reasons. Their values are not shown."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, writes=False) as session:
+        show(commands.quarantine_list(session, id), ctx.obj)
+    return 0
+
+
+@quarantine_app.command("retry")
+def quarantine_retry(ctx: typer.Context, id: Id) -> int:
+    """Try every open record again: what was mended is carried over and leaves the list."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj) as session:
+        result = commands.quarantine_retry(session, id)
+    show(result, ctx.obj)
+    return 32 if any(not record.accepted for record in result.records) else 0
+
+
+@quarantine_app.command("accept")
+def quarantine_accept(
+    ctx: typer.Context,
+    id: Id,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Keys as the list prints them.")] = None,
+    member: Annotated[str | None, typer.Option(metavar="M", help="The member of that key.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="R", help="All with this reason.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that are open.")] = False,
+) -> int:
+    """Accept records as they are: they stay in the old shape and no longer hold the migration up."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+    from migrator.models import unshow
+
+    with opened(ctx.obj) as session:
+        result = commands.quarantine_accept(
+            session, id, keys=[unshow(key) for key in keys or []],
+            member=unshow(member) if member is not None else None, reason=reason, everything=everything,
+        )  # fmt: skip
+        show(result, ctx.obj)
+    return 0
+
+
+@app.command()
+def history(ctx: typer.Context, id: MaybeId = None) -> int:
+    """Show who did what, oldest first."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, writes=False) as session:
+        show(commands.history(session, id), ctx.obj)
+    return 0
+
+
+@lock_app.command("show")
+def lock_show(ctx: typer.Context) -> int:
+    """Show who holds the lease and for how long."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj, writes=False) as session:
+        show(commands.lock_show(session), ctx.obj)
+    return 0
+
+
+@lock_app.command("break")
+def lock_break(ctx: typer.Context, token: Annotated[str, typer.Argument(metavar="TOKEN")]) -> int:
+    """Take the lease from its holder, named by the token that `lock show` prints; the holder stops by itself."""
+    from migrator.cli.opened import opened, show
+    from migrator.engine import commands
+
+    with opened(ctx.obj) as session:
+        show(commands.lock_break(session, token), ctx.obj)
+    return 0
+
+
+@app.command()
+def new(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case words: orders_to_hashes.")],
+    kind: Annotated[Kind, typer.Option(help="key: one key becomes one key; member: one member of a collection.")],
+) -> int:
+    """Write a new migration, whose comments are the tutorial, and its test."""
+    from migrator.cli.opened import show
+    from migrator.cli.templates import write
+
+    settings: Common = ctx.obj
+    show(write(settings.migrations, name, kind.value), settings)
+    return 0
+
+
+@app.command()
+def demo(ctx: typer.Context) -> int:
+    """Play the whole story on an embedded server: plan, apply, quarantine, contract, and the way back."""
+    from migrator.cli.demo import play
+
+    settings: Common = ctx.obj
+    return play(settings.migrations)

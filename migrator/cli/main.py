@@ -1,0 +1,98 @@
+"""The `migrator` command: parses, runs one command, and turns every error into words and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from migrator.cli.commands import app
+from migrator.cli.options import Common, common, split
+from migrator.errors import InterruptedRunError, MigratorError, UsageError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    # Before the options are parsed, so that an error in them is already told in the form that was asked for.
+    settings = Common(format="json" if _wants_json(words) else "text")
+    try:
+        found, rest = split(words)
+        settings = common(found)
+        return _call(rest or ["--help"], settings)
+    except MigratorError as error:
+        return report(error, settings)
+    except KeyboardInterrupt:
+        return report(InterruptedRunError(2), settings)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); what was done is done.
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        return report(_unexpected(error), settings)
+
+
+def _call(words: list[str], settings: Common) -> int:
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=words, prog_name="migrator", standalone_mode=False, obj=settings)
+    except Exception as error:
+        told = getattr(error, "format_message", None)
+        if told is None:
+            raise
+        raise UsageError(told(), next=f"see: migrator {_command(words)}--help") from None
+    return result if isinstance(result, int) else 0
+
+
+def _command(words: list[str]) -> str:
+    return f"{words[0]} " if words and not words[0].startswith("-") else ""
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    return "--format=json" in words or any(a == "--format" and b == "json" for a, b in zip(words, words[1:], strict=False))
+
+
+def _unexpected(error: Exception) -> MigratorError:
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
+    # Not the message alone: it may come from a library and say nothing of where.
+    return MigratorError(f"{type(error).__name__}{where}: {error}", next="please report this; nothing half done is hidden: "
+                         "run migrator status")  # fmt: skip
+
+
+def report(error: MigratorError, settings: Common) -> int:
+    """Prints an error and returns its exit code. A password in the URL never gets out, whoever wrote the message."""
+    code = error.exit if isinstance(error, InterruptedRunError) else error.exit_code
+    message, following = _clean(error.message, settings), _clean(error.next, settings)
+    if settings.format == "json":
+        from migrator.models import ErrorBody, ErrorResult
+
+        body = ErrorBody(code=error.code, exit=code, message=message, next=following)
+        print(ErrorResult(error=body).model_dump_json(indent=2))
+    else:
+        print(f"error: {message}", file=sys.stderr)
+        if following:
+            print(f"next:  {following}", file=sys.stderr)
+    return code
+
+
+def _clean(text: str, settings: Common) -> str:
+    from urllib.parse import unquote, urlsplit
+
+    login = settings.url.rpartition("@")[0].partition("://")[2]
+    secrets = {login.partition(":")[2], unquote(login.partition(":")[2])}
+    try:
+        query = urlsplit(settings.url).query
+    except ValueError:
+        query = ""
+    secrets |= {part.partition("=")[2] for part in query.split("&") if part.startswith("password=")}
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

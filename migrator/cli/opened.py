@@ -1,0 +1,71 @@
+"""Opens a session for a command: connection, modules, signals and progress."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from pydantic import BaseModel
+
+from migrator.cli import render
+from migrator.cli.options import Common
+from migrator.cli.progress import observer
+from migrator.client import connect
+from migrator.engine.observe import Rate, Stop
+from migrator.engine.run import Options
+from migrator.engine.session import Session
+from migrator.errors import InterruptedRunError
+from migrator.moves.loader import load
+from migrator.names import Names
+
+
+@contextmanager
+def opened(
+    settings: Common, *, writes: bool = True, rate: float = 0, yes: bool = False, backup: Path | None = None,
+    repair_indexes: bool = False,
+) -> Iterator[Session]:
+    """A session. Where the command writes, a signal is heard between batches; where it only reads, at once."""
+    modules = load(settings.migrations)
+    names = Names(settings.namespace)
+    watcher = observer()
+    stop = Stop()
+    with _signals(stop, at_once=not writes):
+        client = connect(
+            settings.url,
+            patience=settings.retry,
+            on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
+            before_retry=stop.check,
+        )
+        options = Options(yes=yes, backup=backup, repair_indexes=repair_indexes)
+        try:
+            yield Session(client, names, modules, settings.lease, watcher, stop, Rate(rate), options)
+        finally:
+            watcher.end()
+
+
+@contextmanager
+def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
+    """Both handlers are set: a job in the background inherits SIGINT ignored."""
+
+    def heard(signum: int, _: FrameType | None) -> None:
+        # While Redis is not connected yet, or nothing is written, there is no batch to wait for. A second signal insists.
+        if at_once or stop.signum:
+            raise InterruptedRunError(signum)
+        stop.ask(signum)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show(result: BaseModel, settings: Common) -> None:
+    """The result on stdout, in the form asked for."""
+    print(render.as_json(result) if settings.format == "json" else render.as_text(result))
+    sys.stdout.flush()

@@ -1,0 +1,200 @@
+"""Results as a person reads them on 80 columns; JSON is the model itself."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from pydantic import BaseModel
+from tabulate import tabulate
+
+from migrator import models
+
+WIDTH = 80
+_EXAMPLES = 10
+
+
+def as_json(result: BaseModel) -> str:
+    return result.model_dump_json(indent=2, by_alias=True)
+
+
+def as_text(result: BaseModel) -> str:
+    """The text of any result."""
+    if isinstance(result, models.PlanResult):
+        return "\n\n".join(_plan(one, result.through) for one in result.migrations) or "There is no migration."
+    if isinstance(result, models.ApplyResult):
+        return _apply(result)
+    if isinstance(result, (models.StatusResult, models.InitResult)):
+        return "\n\n".join(_status(one) for one in result.migrations) or "There is no migration."
+    if isinstance(result, models.VerifyResult):
+        return _verify(result)
+    if isinstance(result, models.QuarantineResult):
+        return _quarantine(result)
+    if isinstance(result, models.HistoryResult):
+        rows = [(e.at[:19].replace("T", " "), e.id[:4], e.what, e.detail) for e in result.events]
+        return _table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34)) or "Nothing has been done yet."
+    if isinstance(result, models.LockResult):
+        return _lock(result)
+    if isinstance(result, models.NewResult):
+        return f"wrote {result.module}\nwrote {result.test}\nnext: read it, write the mapping, then: migrator plan"
+    raise TypeError(type(result).__name__)
+
+
+def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
+    head = indent if first is None else first
+    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False,
+                         break_long_words=False)  # fmt: skip
+
+
+def _table(rows: Sequence[Sequence[object]], headers: Sequence[str], widths: Sequence[int | None] = ()) -> str:
+    if not rows:
+        return ""
+    # Only digits in a cell must not make tabulate drop leading zeros of an ID.
+    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=list(widths) or None)
+
+
+def _counts(pairs: Iterable[tuple[str, int]]) -> str:
+    return "  ".join(f"{name} {number:,}" for name, number in pairs)
+
+
+def _plan(one: models.MigrationPlan, through: str) -> str:
+    counts = one.counts
+    exact = counts.low == counts.high
+    number = f"{counts.estimate:,}" if exact else f"about {counts.estimate:,} ({counts.low:,} to {counts.high:,})"
+    out = [f"{one.id}: {one.from_} -> {one.to}" if one.from_ != one.to else f"{one.id}: {one.from_}, nothing to do"]
+    if one.waits_for:
+        out.append(wrapped(one.waits_for, first="  waits: "))
+    out.append(f"  records  {number}; {one.sampled:,} looked at")
+    out.append(f"  memory   {_bytes(one.memory_bytes)} more until contract")
+    out.append(f"  time     about {_seconds(one.seconds)} to {through}, at the speed of this look")
+    for example in one.examples:
+        out += ["", wrapped(example.key, first="  e.g. "), wrapped(example.before, first="    before  ")]
+        out.append(wrapped(example.after, first="    after   "))
+        out += [wrapped(note, first="    note    ") for note in example.notes]
+    out += _plan_lists(one)
+    return "\n".join(out)
+
+
+def _plan_lists(one: models.MigrationPlan) -> list[str]:
+    out: list[str] = []
+    if one.rejected:
+        out += ["", "  cannot be mapped (they stay untouched, in quarantine):"]
+        out += [wrapped(f"{_where(r.key, r.member)}: {r.reason}", first="  - ") for r in one.rejected[:_EXAMPLES]]
+    if one.index_repairs_total:
+        out += ["", f"  {one.index_repairs_total:,} index memberships do not follow from their records;"
+                " --repair-indexes mends them:"]  # fmt: skip
+        for repair in one.index_repairs[:_EXAMPLES]:
+            age = f", due {_seconds(repair.age_seconds)} ago" if (repair.age_seconds or 0) > 0 else ""
+            out.append(wrapped(f"{repair.repair} {repair.member} in {repair.index}{age}", first="  - "))
+    if one.losses:
+        out += ["", "  what a way back without the backup cannot give back:"]
+        out += [wrapped(loss, first="  - ") for loss in one.losses]
+    if one.risks:
+        out += ["", "  know before you start:"]
+        out += [wrapped(risk.text, first="  - ") for risk in one.risks]
+    for refusal in one.refused:
+        out += ["", wrapped(refusal.text, first="  REFUSED: ")]
+        if refusal.next:
+            out.append(wrapped(refusal.next, first="    next: "))
+    return out
+
+
+def _apply(result: models.ApplyResult) -> str:
+    parts = [_status(one) for one in result.migrations]
+    parts += [wrapped(note, first="note: ") for note in result.notes]
+    if result.stopped is not None:
+        stopped = result.stopped
+        lines = [wrapped(f"stopped at {stopped.phase}: {stopped.reason}")]
+        if stopped.next:
+            lines.append(f"next: {stopped.next}" if stopped.next.startswith("migrator ") else wrapped(stopped.next, first="next: "))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "There is no migration."
+
+
+def _status(one: models.MigrationStatus) -> str:
+    out = [f"{one.id}: {one.phase}"]
+    rows = [
+        (f.name, f"{f.source_type} {f.source_count:,}", f"{f.target_type} {f.target_count:,}",
+         "equal" if f.counts_equal else "differ", "yes" if f.is_complete else "no")
+        for f in one.families
+    ]  # fmt: skip
+    table = _table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
+    out += [textwrap.indent(table, "  ")] if table else []
+    tally = one.tally
+    if tally.scanned:
+        names = ("scanned", "moved", "unchanged", "quarantined", "vanished", "ignored")
+        out.append("  " + _counts((name, getattr(tally, name)) for name in names))
+    if one.progress is not None:
+        eta = f", about {_seconds(one.eta_seconds)} left" if one.eta_seconds is not None else ""
+        out.append(f"  progress {one.progress:.0%} at {one.rate_per_second or 0:,.0f} records/s{eta}")
+    if one.quarantine.open or one.quarantine.accepted:
+        out.append(f"  quarantine: {one.quarantine.open:,} open, {one.quarantine.accepted:,} accepted")
+    if one.owner:
+        out.append(f"  at work: {one.owner}")
+    if one.waiting_for:
+        out.append(wrapped(one.waiting_for, first="  waits for: "))
+    if one.next:
+        out.append(f"  next: {one.next}")
+    return "\n".join(out)
+
+
+def _verify(result: models.VerifyResult) -> str:
+    names = ("missing", "extra", "different", "ttl_drift", "unreadable")
+    found = sum(getattr(result, name) for name in names)
+    verdict = "ok" if result.complete and not found else "incomplete" if not found else "DIFFERENCES"
+    rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in names)]]
+    out = [f"{result.id}: {verdict}", _table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable"))]
+    if result.repaired:
+        out.append(f"repaired {result.repaired:,}")
+    if not result.complete:
+        out.append("Not everything was compared: this is no proof.")
+    out += [wrapped(f"{d.verdict}: {_where(d.key, d.member)} ({d.why})", first="- ") for d in result.examples]
+    if found:
+        out.append(f"next: migrator verify {result.id[:4]} --repair")
+    return "\n".join(out)
+
+
+def _quarantine(result: models.QuarantineResult) -> str:
+    rows = [(_where(r.key, r.member), r.reason, "accepted" if r.accepted else "open") for r in result.records]
+    if not rows:
+        return f"{result.id}: no record is in quarantine"
+    still_open = sum(not r.accepted for r in result.records)
+    out = [_table(rows, ("record", "reason", "state"), widths=(38, 26, None))]
+    out.append(f"\n{len(rows)} records, {still_open} open.")
+    if still_open:
+        out.append(
+            f"Mend them and: migrator quarantine retry {result.id[:4]}\n"
+            f"or leave them as they are: migrator quarantine accept {result.id[:4]} KEY"
+        )
+    return "\n".join(out)
+
+
+def _lock(result: models.LockResult) -> str:
+    if not result.held:
+        return "Nobody holds the lease."
+    return (
+        f"{result.owner} holds the lease for another {result.expires_in_seconds:g} s\n"
+        f"  token {result.token}, fence {result.fence}\n"
+        f"  if that process is gone: migrator lock break {result.token}"
+    )
+
+
+def _where(key: str, member: str | None) -> str:
+    return key if member is None else f"{key} [{member}]"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
+        number /= 1000
+    raise AssertionError
+
+
+def _seconds(number: float | None) -> str:
+    seconds = number or 0.0
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 1 else "a second"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

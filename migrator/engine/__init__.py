@@ -1,0 +1,1 @@
+"""Carries a migration out: plan, backfill, verify, contract, and the whole way back."""

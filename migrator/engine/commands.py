@@ -1,0 +1,422 @@
+"""The commands, as plain functions: each takes a session and returns what the command line prints."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from migrator.engine import back, dump, recover
+from migrator.engine.compare import EXAMPLES, FAULTS, Difference, Outcome, compare, judge_keys, judge_members, read_old
+from migrator.engine.copy import FOREIGN_NEW, FOREIGN_OLD, FORWARD, copy_keys, copy_members
+from migrator.engine.family import Family, Pair
+from migrator.engine.forward import THROUGH, carry_forward
+from migrator.engine.guards import blocked_by
+from migrator.engine.run import Run
+from migrator.engine.session import Session, any_marker, moves_of
+from migrator.engine.status import migration_status
+from migrator.engine.sweep import any_old
+from migrator.engine.values import members_from_page
+from migrator.engine.walk import MarkersMovedError
+from migrator.errors import (
+    DifferencesError,
+    IncompleteError,
+    InterruptedRunError,
+    LedgerBackwardsError,
+    MigratorError,
+    OrderError,
+    QuarantineError,
+    RefusedError,
+    StalePlanError,
+    UsageError,
+)
+from migrator.ledger import Entry, Lease, address, break_lease, parse_address, show_lease
+from migrator.ledger.lease import server_ms
+from migrator.models import (
+    ApplyResult,
+    DifferenceResult,
+    EventResult,
+    HistoryResult,
+    InitResult,
+    LockResult,
+    PlanResult,
+    QuarantinedRecord,
+    QuarantineResult,
+    Stopped,
+    VerifyResult,
+    show,
+)
+from migrator.moves.loader import Module
+from migrator.phases import Phase
+from migrator.snapshot.backup import Backup, directory_for
+
+# What stops one migration and leaves a result to print; anything else is an error of the whole command.
+_STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, OrderError, LedgerBackwardsError,
+          InterruptedRunError)  # fmt: skip
+
+
+def exit_code(error: MigratorError) -> int:
+    return error.exit if isinstance(error, InterruptedRunError) else error.exit_code
+
+
+# apply
+
+
+def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
+    """Carries the migrations named, or all, to `through`. Stops at the first that falls short."""
+    goal = THROUGH[through]
+    chosen = session.modules.select(ids)
+    notes: list[str] = []
+    stopped: Stopped | None = None
+    touched: list[Module] = []
+    with session.leased() as lease:
+        session.init(lease)
+        for module in chosen:
+            touched.append(module)
+            try:
+                _apply_one(session, lease, module, goal, asked=bool(ids), notes=notes)
+            except _STOPS as error:
+                phase = session.entries()[module.id].phase
+                stopped = Stopped(id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next)
+                break
+            lease.keep()
+    entries = session.entries()
+    states = tuple(migration_status(session, module, entries, None) for module in touched)
+    return ApplyResult(migrations=states, stopped=stopped, notes=tuple(notes))
+
+
+def _apply_one(
+    session: Session, lease: Lease, module: Module, goal: Phase, *, asked: bool, notes: list[str]
+) -> None:
+    entries = session.entries()
+    entry = entries[module.id]
+    if entry.rolled_back and not asked:
+        notes.append(f"{module.id} was rolled back and is passed over; ask for it by its ID to apply it again")
+        return
+    blocked = blocked_by(module, session.modules, entries)
+    if blocked and asked:
+        raise OrderError(f"{module.id} is blocked: {blocked}", next="apply that one through contract first")
+    if blocked:
+        notes.append(f"{module.id} is passed over: {blocked}")
+        return
+    run = session.run(lease, module)
+    carry_forward(run, goal)
+    notes += run.unsaid
+
+
+def check_plan(session: Session, saved: PlanResult, through: str) -> None:
+    """Raises StalePlanError if the modules or the ledger are not as the saved plan saw them; counts may differ."""
+    entries = session.entries()
+    for planned in saved.migrations:
+        module = session.modules.find(planned.id)
+        entry = entries.get(planned.id) or Entry(id=planned.id)
+        if planned.checksum != module.checksum:
+            raise StalePlanError(f"{module.path} was edited since the plan was made", next="make the plan again")
+        if saved.namespace != session.names.namespace:
+            raise StalePlanError(f"the plan is for the namespace {saved.namespace!r}", next="make the plan again")
+        if saved.through != THROUGH[through]:
+            raise StalePlanError(f"the plan is for --through {saved.through}", next="make the plan again")
+        own = entry.mapping == planned.checksum and entry.epoch == planned.epoch + 1 and planned.epoch == 0
+        if entry.epoch != planned.epoch and not own and not entry.under_way:
+            raise StalePlanError(f"{planned.id} has moved on since the plan was made", next="make the plan again")
+
+
+# init
+
+
+def init(session: Session, id: str | None, at: str | None) -> InitResult:
+    """Ledger and markers, so that adapters may start; with `at`, the way out of a ledger that went backwards."""
+    with session.leased() as lease:
+        if at is None:
+            session.init(lease)
+        else:
+            session.know(lease)
+            for module in session.modules.select([id] if id else []):
+                _init_at(session, lease, module, at)
+            session.init(lease)
+    entries = session.entries()
+    chosen = session.modules.select([id] if id else [])
+    return InitResult(migrations=tuple(migration_status(session, module, entries, None) for module in chosen))
+
+
+def _init_at(session: Session, lease: Lease, module: Module, at: str) -> None:
+    if not session.options.yes:
+        raise RefusedError(f"init --at {at} overrules the ledger", next="add --yes to have that done")
+    known = session.entries().get(module.id)
+    entry = Entry(id=module.id, moves=moves_of(module), known_at=server_ms(session.client, session.names))
+    if at == "markers":
+        entry = _from_markers(session, module, entry)
+    elif any_marker(session.client, session.names, module) is not None or (known and known.phase != "pending"):
+        raise RefusedError(f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes")
+    elif at == "contracted":
+        if any_old(session.reader(module, entry)):
+            raise RefusedError(f"{module.id}: there are records in the old shape",
+                               next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
+        entry = entry.model_copy(update={"phase": "contracted", "epoch": 1, "swept": True, "expanded_at": entry.known_at})
+    session.ledger.put(lease, entry, f"init --at {at}")
+
+
+def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
+    run = session.reader(module, entry)
+    states = {(m.phase, m.epoch, m.checksum) for m in run.markers.read().values() if m is not None}
+    if len(states) != 1:
+        raise RefusedError(f"{module.id}: the markers do not agree ({len(states)} states)" if states
+                           else f"{module.id}: there are no markers",
+                           next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
+    phase, epoch, checksum = states.pop()
+    if checksum and checksum != module.checksum:
+        raise RefusedError(f"{module.path} is not the module the markers were made with", next="put the file back as it was")
+    swept = phase == "contracted" and not checksum
+    return entry.model_copy(update={"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept,
+                                    "expanded_at": entry.known_at})  # fmt: skip
+
+
+# verify
+
+
+def verify(
+    session: Session,
+    id: str,
+    *,
+    sample: float = 1.0,
+    budget: float | None = None,
+    repair: bool = False,
+    foreign: str | None = None,
+) -> VerifyResult:
+    """Compares everything, or a sample, or what a budget of seconds allows; then it is not complete."""
+    module = session.modules.find(id)
+    entry = session.entries().get(module.id) or Entry(id=module.id)
+    if entry.phase in ("contracted", "closed"):
+        raise RefusedError(f"{module.id} is {entry.phase}: there is only one shape to look at",
+                           next="see where it stands with: migrator status")  # fmt: skip
+    if not repair and foreign is None:
+        return _verify(session.reader(module, entry), Outcome(), sample, budget)
+    with session.leased() as lease:
+        session.init(lease)
+        run = session.run(lease, module)
+        recover.reconcile(run)
+        outcome = _repairing(run, repair=repair)
+        if foreign is not None:
+            _settle_foreign(run, foreign)
+        result = _verify(run, outcome, sample, budget)
+        run.put("verify --repair" if repair else f"verify --foreign {foreign}", f"{result.repaired} repaired")
+        return result
+
+
+def _repairing(run: Run, *, repair: bool) -> Outcome:
+    if not repair:
+        return Outcome()
+    if run.entry.phase not in FORWARD.phases:
+        raise RefusedError(f"{run.id} is {run.entry.phase}: repairs run from the old shape, before the switch",
+                           next="in switched, settle a difference with --foreign old or --foreign new")  # fmt: skip
+    return Outcome(repair=FORWARD, drop_extras=True)
+
+
+def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
+    outcome.share = sample
+    outcome.until = time.monotonic() + budget if budget is not None else None
+    try:
+        counts = compare(run, outcome, "verify")
+    except MarkersMovedError:
+        raise DifferencesError(f"{run.id}: markers moved while comparing", next="run it again") from None
+    complete = sample >= 1.0 and not outcome.cut_short
+    return VerifyResult(
+        id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
+        different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
+        examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
+    )  # fmt: skip
+
+
+def verify_exit(result: VerifyResult) -> int:
+    if any(getattr(result, fault) for fault in FAULTS):
+        return 30
+    return 0 if result.complete else 31
+
+
+def _difference(d: Difference) -> DifferenceResult:
+    member = None if d.member is None else show(d.member)
+    return DifferenceResult(key=show(d.pair.old), member=member, verdict=d.verdict, why=d.why)
+
+
+def _settle_foreign(run: Run, truth: str) -> None:
+    """After the switch: takes the side the operator names for what differs. What is overwritten is saved first."""
+    if run.entry.phase != "switched":
+        raise RefusedError(f"{run.id} is {run.entry.phase}: --foreign settles differences in switched only",
+                           next="before the switch, use --repair")  # fmt: skip
+    base = run.options.backup
+    if base is None:
+        raise RefusedError(f"{run.id}: --foreign overwrites one side", next="add --backup DIR, where it is saved first")
+    way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
+    mend = {"different", "ttl_drift", "missing" if truth == "old" else "extra"}
+    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
+    found = Outcome(keep_all=True)
+    compare(run, found, "foreign")
+    for family, pair, members in _by_record(run, [d for d in found.examples if d.verdict in mend]):
+        name = way.names(pair)[1]
+        kind = family.kinds[way.copy]
+        lines = dump.collection(run.client, run.client.db, kind, name, name) if family.by_member else (
+            dump.bounded(run.client, run.client.db, kind, [(name, name)]))  # fmt: skip
+        for line in lines:
+            saving.write(line)
+        saving.commit()
+        if not family.by_member:
+            copy_keys(run, family, way, [pair])
+        elif truth == "old":
+            copy_members(run, family, way, pair, read_old(run, family, pair, members))
+        else:
+            copy_members(run, family, way, pair, _new_members_of(run, family, pair, members))
+        run.tick()
+    saving.finish()
+
+
+def _by_record(run: Run, found: Sequence[Difference]) -> list[tuple[Family, Pair, list[bytes]]]:
+    groups: dict[bytes, tuple[Family, Pair, list[bytes]]] = {}
+    for d in found:
+        family = next(f for f in run.families if f.from_old(d.pair.old) is not None)
+        group = groups.setdefault(d.pair.old, (family, d.pair, []))
+        if d.member is not None:
+            group[2].append(d.member)
+    return list(groups.values())
+
+
+def _new_members_of(run: Run, family: Family, pair: Pair, names: Sequence[bytes]) -> list[tuple[bytes, object]]:
+    wanted = set(names)
+    lines = dump.collection(run.client, run.client.db, family.kinds["new"], pair.new, pair.new)
+    members = [m for line in lines for m in members_from_page(family.kinds["new"], line.items)]
+    return [(name, value) for name, value in members if family.origin(pair, name, value) in wanted]
+
+
+# the way back
+
+
+def rollback(session: Session, id: str, to: Phase | None) -> ApplyResult:
+    return _backwards(session, id, "rollback", lambda run: back.rollback(run, to))
+
+
+def restore(session: Session, id: str) -> ApplyResult:
+    return _backwards(session, id, "restore", back.restore)
+
+
+def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) -> ApplyResult:
+    module = session.modules.find(id)
+    if not session.options.yes:
+        raise RefusedError(f"{what} of {module.id} changes data", next="add --yes to have that done")
+    with session.leased() as lease:
+        run = session.run(lease, module)
+        for _ in range(5):
+            recover.reconcile(run)
+            try:
+                go(run)
+                break
+            except MarkersMovedError:
+                session.observer.say(f"{run.id}: markers moved while working; looking at them first")
+    return ApplyResult(migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.unsaid))
+
+
+# quarantine
+
+
+def quarantine_list(session: Session, id: str) -> QuarantineResult:
+    module = session.modules.find(id)
+    run = session.reader(module)
+    return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
+
+
+def _quarantined(run: Run) -> Iterator[QuarantinedRecord]:
+    for name, record in run.quarantine.items():
+        key, member = parse_address(name)
+        yield QuarantinedRecord(
+            key=show(key), key_b64=base64.b64encode(key).decode(), member=None if member is None else show(member),
+            member_b64=None if member is None else base64.b64encode(member).decode(),
+            reason=record.reason, accepted=bool(record.accepted),
+        )  # fmt: skip
+
+
+def quarantine_accept(
+    session: Session, id: str, *, keys: Sequence[bytes] = (), member: bytes | None = None, reason: str | None = None,
+    everything: bool = False,
+) -> QuarantineResult:
+    """Accepts records as they are: they stay in the old shape and no longer hold the migration up."""
+    module = session.modules.find(id)
+    if not (keys or reason or everything):
+        raise UsageError("name the records: KEY…, --reason R or --all", next=f"migrator quarantine list {module.number}")
+    with session.leased() as lease:
+        run = session.run(lease, module)
+        names = {name for name, record in run.quarantine.items() if everything or record.reason == reason}
+        for key in keys:
+            name = address(key, member)
+            if not any(name == known for known, _ in run.quarantine.items()):
+                raise UsageError(f"{show(key)} is not in quarantine", next=f"migrator quarantine list {module.number}")
+            names.add(name)
+        if not names:
+            raise UsageError(f"no record has the reason {reason!r}" if reason else "the quarantine is empty",
+                             next=f"migrator quarantine list {module.number}")  # fmt: skip
+        for name in names:
+            run.quarantine.accept(name)
+        run.put("quarantine accept", f"{len(names)} records")
+        return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
+
+
+def quarantine_retry(session: Session, id: str) -> QuarantineResult:
+    """Tries every open record again: what has been mended is carried over and taken off the list."""
+    module = session.modules.find(id)
+    with session.leased() as lease:
+        run = session.run(lease, module)
+        recover.reconcile(run)
+        before = run.quarantine.open
+        for key, member in run.quarantine.open_records():
+            for family in run.families:
+                pair = family.from_old(key)
+                if pair is not None:
+                    _retry(run, family, pair, member)
+            run.tick()
+        run.put("quarantine retry", f"{before - run.quarantine.open} of {before} records mended")
+        return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
+
+
+def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
+    may_copy = run.entry.phase in FORWARD.phases
+    if member is not None:
+        members = read_old(run, family, pair, [member])
+        if not members:
+            run.quarantine.release(pair, member)
+        elif may_copy:
+            copy_members(run, family, FORWARD, pair, members)
+        elif all(d.verdict != "unreadable" for d in judge_members(run, family, pair, members)):
+            run.quarantine.release(pair, member)
+        return
+    if family.by_member:
+        if run.client.one(pair.old, "TYPE", pair.old).decode() in ("none", family.kinds["old"]):
+            run.quarantine.release(pair)
+    elif may_copy:
+        copy_keys(run, family, FORWARD, [pair])
+    elif judge_keys(run, family, [pair])[0].verdict != "unreadable":
+        run.quarantine.release(pair)
+
+
+# history and lease
+
+
+def history(session: Session, id: str | None) -> HistoryResult:
+    wanted = session.modules.find(id).id if id else ""
+    return HistoryResult(events=tuple(
+        EventResult(at=datetime.fromtimestamp(e.at / 1000, UTC).isoformat(timespec="milliseconds"), id=e.id, who=e.who,
+                    what=e.what, detail=e.detail)
+        for e in session.ledger.history(wanted)
+    ))  # fmt: skip
+
+
+def lock_show(session: Session) -> LockResult:
+    holder = show_lease(session.client, session.names)
+    if holder is None:
+        return LockResult(held=False)
+    return LockResult(held=holder.expires_in > 0, owner=holder.owner, token=holder.token, fence=holder.number,
+                      expires_in_seconds=round(holder.expires_in / 1000, 1))  # fmt: skip
+
+
+def lock_break(session: Session, token: str) -> LockResult:
+    break_lease(session.client, session.names, token)
+    return lock_show(session)
+

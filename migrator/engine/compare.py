@@ -1,0 +1,439 @@
+"""The full comparison, both ways: every old record against its new shape, and every new record against the old ones.
+
+Both shapes of a record are read in one script, so what differs really differs. A repair compares again what it wrote.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from migrator.client import Arg, Command, Reply, checked
+from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
+from migrator.engine.copy import Member, Way, copy_keys, copy_members, foreign_type, key_batches
+from migrator.engine.family import Family, Pair
+from migrator.engine.run import Run
+from migrator.engine.values import (
+    MemberValue,
+    digest,
+    from_items,
+    member_from_wire,
+    members_from_page,
+    scan_words,
+)
+from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
+from migrator.errors import Unmappable
+from migrator.keys import Kind
+from migrator.phases.markers import refusal
+from migrator.scripts import script
+
+Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
+FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
+REPAIR_ROUNDS = 3
+EXAMPLES = 20
+# Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
+TTL_TOLERANCE_MS = 2
+# What copying refuses although the mapping would do it: such a record is unreadable, not missing.
+_LASTING = ("field-ttl", "target-type", "cross-slot")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One record that differs; `why` never repeats a value."""
+
+    pair: Pair
+    member: bytes | None
+    verdict: Verdict
+    why: str
+
+
+@dataclass
+class Outcome:
+    """What a comparison found. `repair` and `drop_extras` say what it may mend on the way, `slots` where it looks,
+    `share` and `until` (a monotonic time in seconds) how much. `keep_all` keeps more than a few examples."""
+
+    repair: Way | None = None
+    drop_extras: bool = False
+    slots: set[int] | None = None
+    share: float = 1.0
+    until: float | None = None
+    keep_all: bool = False
+    examples: list[Difference] = field(default_factory=list)
+    cut_short: bool = False
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def pairs(self, run: Run, found: Iterable[Pair | None]) -> list[Pair]:
+        """The records this comparison is about."""
+        return [p for p in found if p is not None and (self.slots is None or run.client.slot(p.old) in self.slots)]
+
+    def note(self, differences: Sequence[Difference]) -> None:
+        room = len(differences) if self.keep_all else EXAMPLES - len(self.examples)
+        self.examples += differences[: max(0, room)]
+
+    def wanted(self) -> bool:
+        """Whether the next batch is looked at: not once the time is up, and only a share of them in a sample."""
+        if self.until is not None and time.monotonic() > self.until:
+            raise _TimeUpError
+        # Batches are drawn, not records: a batch costs a round trip whether it is whole or not.
+        return self.share >= 1.0 or random.random() < self.share  # noqa: S311 - a sample, not a secret
+
+
+class _TimeUpError(Exception):
+    """The budget of a comparison is spent."""
+
+
+def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
+    """Compares everything. Returns the counts by verdict, `compared` and `repaired` among them.
+
+    Only apply's own comparison, `compare`, is resumed after a crash; whoever calls it forgets its checkpoints after.
+    """
+    total: Counter[str] = Counter()
+    try:
+        for number, family in enumerate(run.families):
+            for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
+                run.observer.begin(f"{run.id}: compare {side}", None)
+                step = _step(run, family, side, outcome)
+                count = PAGE_COLLECTIONS if family.by_member else PAGE_KEYS
+                walk = Walk(run, f"{name}-{number}-{side}", glob, step, count=count, resume=name == "compare")
+                total.update(walk.all())
+                run.observer.end()
+        recheck(run)
+    except _TimeUpError:
+        outcome.cut_short = True
+        total = outcome.counted
+    total["compared"] = total["equal"] + sum(total[fault] for fault in FAULTS)
+    return total
+
+
+def recheck(run: Run) -> None:
+    """Takes records off the quarantine that are gone or mended since they were listed."""
+    for key, member in run.quarantine.open_records():
+        for family in run.families:
+            pair = family.from_old(key)
+            if pair is None:
+                continue
+            if member is None and family.by_member:
+                is_type = run.client.one(key, "TYPE", key).decode()
+                lasting = is_type not in ("none", family.kinds["old"])
+            elif member is None:
+                lasting = judge_keys(run, family, [pair])[0].verdict == "unreadable"
+            else:
+                members = read_old(run, family, pair, [member])
+                lasting = any(d.verdict == "unreadable" for d in judge_members(run, family, pair, members))
+            if not lasting:
+                run.quarantine.release(pair, member)
+        run.tick()
+
+
+def _step(run: Run, family: Family, side: str, outcome: Outcome) -> Step:
+    if side == "old":
+        return _old_members(run, family, outcome) if family.by_member else _old_keys(run, family, outcome)
+    return _new_members(run, family, outcome) if family.by_member else _new_keys(run, family, outcome)
+
+
+# Keys.
+
+
+def _old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        for batch in key_batches(run, family, "old", pairs):
+            if outcome.wanted():
+                yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, batch)))
+
+    return step
+
+
+def _settle_keys(run: Run, family: Family, outcome: Outcome, found: list[Difference]) -> Counter[str]:
+    wrong = len(_mendable(found))
+    for _ in range(REPAIR_ROUNDS):
+        mend = [d.pair for d in _mendable(found)]
+        if not mend or outcome.repair is None:
+            break
+        copy_keys(run, family, outcome.repair, mend)
+        again = {id(d.pair): d for d in judge_keys(run, family, mend)}
+        found = [again.get(id(d.pair), d) for d in found]
+    return _account(outcome, found, wrong - len(_mendable(found)))
+
+
+def _account(outcome: Outcome, found: Sequence[Difference], repaired: int = 0) -> Counter[str]:
+    outcome.note([d for d in found if d.verdict in FAULTS])
+    counts: Counter[str] = Counter(d.verdict for d in found)
+    counts["repaired"] = repaired
+    outcome.counted.update(counts)
+    return counts
+
+
+_MENDABLE: tuple[Verdict, ...] = ("missing", "different", "ttl_drift")
+
+
+def _mendable(found: Sequence[Difference]) -> list[Difference]:
+    return [d for d in found if d.verdict in _MENDABLE]
+
+
+def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
+    """The verdict on each record, from one read of both shapes."""
+    found: list[Difference] = []
+    for pair, old, new in _read_pairs(run, family, pairs):
+        verdict, why = _judge_key(run, family, pair, old, new)
+        found.append(Difference(pair, None, verdict, why))
+    return found
+
+
+def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+    groups: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        # A script may touch one slot only; a record across two is judged as missing there.
+        new_slot = run.client.slot(pair.new)
+        if new_slot == run.client.slot(pair.old):
+            groups.setdefault(new_slot, []).append(pair)
+        else:
+            yield pair, [b"cross-slot", -1, []], [b"none", -2, []]
+    commands: list[Command] = []
+    for slot, group in groups.items():
+        keys = [run.markers.key(slot), *(name for pair in group for name in (pair.old, pair.new))]
+        commands.append(Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"])))
+    for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
+        sides = checked(reply)[1:]
+        for i, pair in enumerate(group):
+            yield pair, sides[2 * i], sides[2 * i + 1]
+
+
+def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> tuple[Verdict, str]:
+    old_type, old_expiry, old_items = old[0].decode(), old[1], old[2]
+    new_type, new_expiry, new_items = new[0].decode(), new[1], new[2]
+    if old_type == "none":
+        return ("extra", "there is no old record") if new_type != "none" else ("gone", "")
+    if family.same_name and old_type == family.kinds["new"]:
+        # It has the new shape under the final name already; a staged one beside it would be lost at contract.
+        return ("different", "two new records") if new_type != "none" else ("equal", "")
+    if old_type != family.kinds["old"]:
+        why = family.fault(pair) if old_type == "cross-slot" else foreign_type(old_type)
+        return _unreadable(run, pair, None, why, old_type)
+    try:
+        if fault := family.fault(pair):
+            raise Unmappable(fault)
+        wanted, _ = family.map_key(pair, from_items(family.kinds["old"], old_items))
+    except Unmappable as error:
+        return _unreadable(run, pair, None, error.reason, digest(old_items))
+    if new_type == "none" or new_type != family.kinds["new"]:
+        if not wanted and new_type == "none":
+            return "equal", ""
+        return _missing(run, pair, None, digest(old_items))
+    if wanted != from_items(family.kinds["new"], new_items):
+        return "different", "the new record is not what the mapping makes of the old one"
+    return ("ttl_drift", "the expiry differs") if _drifts(old_expiry, new_expiry) else ("equal", "")
+
+
+def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:
+    known = run.quarantine.get(pair, member)
+    if known is not None and known.reason.startswith(_LASTING):
+        return _unreadable(run, pair, member, known.reason, value_digest)
+    return "missing", "there is no new record"
+
+
+def _unreadable(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str) -> tuple[Verdict, str]:
+    return ("accepted", "") if run.quarantine.reject(pair, member, why, value_digest) else ("unreadable", why)
+
+
+def _drifts(old: int, new: int) -> bool:
+    return (old == -1) != (new == -1) or abs(old - new) > TTL_TOLERANCE_MS
+
+
+def _new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = outcome.pairs(run, map(family.from_new, visit.keys))
+        if not outcome.wanted():
+            return
+        exists = run.client.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
+        suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
+        found = [d for d in judge_keys(run, family, suspects) if d.verdict == "extra"]
+        if outcome.drop_extras and found:
+            _drop_keys(run, outcome, found)
+            wrong = len(found)
+            found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
+            yield Progress(_account(outcome, found, wrong - len(found)))
+            return
+        yield Progress(_account(outcome, found))
+
+    return step
+
+
+def _drop_keys(run: Run, outcome: Outcome, found: Sequence[Difference]) -> None:
+    assert outcome.repair is not None
+    guard = run.guard(*outcome.repair.phases).args()
+    commands = [
+        Command.eval(script("drop"), [run.markers.key_for(d.pair.old), *outcome.repair.names(d.pair)], guard)
+        for d in found
+    ]
+    for reply in run.client.run(commands):
+        refusal(reply, run.id)
+
+
+# Members.
+
+
+def _old_members(run: Run, family: Family, outcome: Outcome) -> Step:
+    kind = family.kinds["old"]
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        for pair in outcome.pairs(run, map(family.from_old, visit.keys)):
+            is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
+            if is_type not in (kind, "none"):
+                verdict, why = _unreadable(run, pair, None, foreign_type(is_type), is_type)
+                yield Progress(_account(outcome, [Difference(pair, None, verdict, why)]), Place(pair.old))
+                continue
+            pages = inner_pages(run.client, visit, pair.old, scan(kind, pair.old))
+            for cursor, batch, last in member_batches(kind, pages):
+                counts = _settle_members(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
+                yield Progress(counts, Place(pair.old, cursor) if last else Place())
+
+    return step
+
+
+def scan(kind: Kind, key: bytes) -> Callable[[int], tuple[Arg, ...]]:
+    return lambda cursor: scan_words(kind, key, cursor, PAGE_MEMBERS)
+
+
+def member_batches(
+    kind: Kind, pages: Iterator[tuple[int, list[bytes]]]
+) -> Iterator[tuple[int, list[Member], bool]]:
+    """Pages cut to bounded batches: (next cursor, members, whether the page ends here)."""
+    for cursor, flat in pages:
+        members = members_from_page(kind, flat)
+        for start in range(0, max(1, len(members)), PAGE_MEMBERS):
+            yield cursor, members[start : start + PAGE_MEMBERS], start + PAGE_MEMBERS >= len(members)
+
+
+def _settle_members(
+    run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]
+) -> Counter[str]:
+    found = judge_members(run, family, pair, batch)
+    wrong = len(_mendable(found))
+    for _ in range(REPAIR_ROUNDS):
+        names = [d.member for d in found if d.verdict in ("missing", "different") and d.member is not None]
+        if any(d.verdict == "ttl_drift" for d in found):
+            # One expiry for the whole collection: copying any member sets it.
+            names += [d.member for d in found if d.verdict == "equal" and d.member is not None][:1]
+        if outcome.repair is None or not names:
+            break
+        copy_members(run, family, outcome.repair, pair, read_old(run, family, pair, names))
+        batch = read_old(run, family, pair, [name for name, _ in batch])
+        found = judge_members(run, family, pair, batch)
+    return _account(outcome, found, wrong - len(_mendable(found)))
+
+
+def read_old(run: Run, family: Family, pair: Pair, names: Sequence[bytes]) -> list[Member]:
+    """The old members of these names that are there."""
+    _, _, values, _ = read_members(run, family, pair, names, ())
+    kind = family.kinds["old"]
+    return [(n, member_from_wire(kind, v)) for n, v in zip(names, values, strict=True) if v is not None]
+
+
+def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> list[Difference]:
+    """The verdict on each member, from one read of both shapes. The values given serve to know the new names."""
+    if not members:
+        return []
+    names = [name for name, _ in members]
+    new_names = [_new_name(family, pair, name, value) for name, value in members]
+    old, new, old_values, new_values = read_members(run, family, pair, names, new_names)
+    found: list[Difference] = []
+    for name, asked, raw, got in zip(names, new_names, old_values, new_values, strict=True):
+        verdict, why = _judge_member(run, family, pair, (name, raw), (asked, got))
+        found.append(Difference(pair, name, verdict, why))
+    if any(d.verdict == "equal" for d in found) and _drifts(old[1], new[1]):
+        found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
+    return found
+
+
+def _new_name(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
+    try:
+        return family.map_member(pair, name, value)[0]
+    except Unmappable:
+        return name
+
+
+def _judge_member(
+    run: Run, family: Family, pair: Pair, old: tuple[bytes, bytes | None], new: tuple[bytes, bytes | None]
+) -> tuple[Verdict, str]:
+    name, raw = old
+    new_name, got = new
+    if raw is None:
+        return ("extra", "there is no old member") if got is not None else ("gone", "")
+    kind, kind2 = family.kinds["old"], family.kinds["new"]
+    try:
+        if fault := family.fault(pair):
+            raise Unmappable(fault)
+        wanted_name, wanted = family.map_member(pair, name, member_from_wire(kind, raw))
+    except Unmappable as error:
+        return _unreadable(run, pair, name, error.reason, digest([raw]))
+    if got is None or wanted_name != new_name:
+        return _missing(run, pair, name, digest([raw]))
+    if member_from_wire(kind2, got) != wanted:
+        return "different", "the new member is not what the mapping makes of the old one"
+    return "equal", ""
+
+
+def read_members(
+    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
+) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None]]:
+    if family.fault(pair).startswith("cross-slot"):
+        values = checked(run.client.one(pair.old, "HMGET", pair.old, *names)) if names else []
+        return [b"none", -2], [b"none", -2], values, [None] * len(new_names)
+    keys = [run.markers.key_for(pair.old), pair.old, pair.new]
+    args: list[Arg] = [family.kinds["old"], family.kinds["new"], len(names), *names, *new_names]
+    reply = run.client.eval(script("pair_members"), keys, args)
+    return reply[1], reply[2], reply[3], reply[4]
+
+
+def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
+    kind = family.kinds["new"]
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        for pair in outcome.pairs(run, map(family.from_new, visit.keys)):
+            key = pair.new
+            if run.client.one(key, "TYPE", key).decode() != kind:
+                continue
+            pages = inner_pages(run.client, visit, key, scan(kind, key))
+            for cursor, batch, last in member_batches(kind, pages):
+                counts = _judge_new(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
+                yield Progress(counts, Place(key, cursor) if last else Place())
+
+    return step
+
+
+def _judge_new(
+    run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]
+) -> Counter[str]:
+    """Only what has no old member is counted here; the rest was judged from the old side."""
+    origins = {name: _origin(family, pair, name, value) for name, value in batch}
+    extras = _extras(run, family, pair, origins)
+    wrong = len(extras)
+    if outcome.drop_extras and outcome.repair is not None and extras:
+        args: list[Arg] = [*run.guard(*outcome.repair.phases).args(), family.kinds["old"], family.kinds["new"]]
+        for name in extras:
+            args += (origins[name], name)
+        keys = [run.markers.key_for(pair.old), pair.old, pair.new]
+        refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
+        extras = _extras(run, family, pair, {name: origins[name] for name in extras})
+    found = [Difference(pair, origins[n], "extra", "there is no old member") for n in extras]
+    return _account(outcome, found, wrong - len(extras))
+
+
+def _origin(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
+    try:
+        return family.origin(pair, name, value)
+    except Unmappable:
+        return name  # nothing maps to it: it is extra unless an old member has that very name
+
+
+def _extras(run: Run, family: Family, pair: Pair, origins: dict[bytes, bytes]) -> list[bytes]:
+    if not origins:
+        return []
+    _, _, old, new = read_members(run, family, pair, list(origins.values()), list(origins))
+    return [n for n, was, now in zip(origins, old, new, strict=True) if was is None and now is not None]
+

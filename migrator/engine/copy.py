@@ -1,0 +1,288 @@
+"""Makes one shape follow the other, record by record, by compare-and-set: what backfill, repair and rebuild share."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from migrator.client import Arg, Command, Reply, ResponseError, checked
+from migrator.engine.family import Family, Pair, Side
+from migrator.engine.run import Run
+from migrator.engine.values import (
+    MemberValue,
+    Value,
+    count_words,
+    digest,
+    from_reply,
+    member_from_wire,
+    member_to_wire,
+    read_words,
+    to_items,
+)
+from migrator.errors import Unmappable
+from migrator.keys import Kind
+from migrator.phases import Phase
+from migrator.phases.markers import refusal
+from migrator.scripts import script
+
+MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
+BATCH_BYTES = 2 * 1024 * 1024
+BATCH_RECORDS = 200
+_CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
+_FAULTS = {
+    5: "foreign-type: another type than the template says",
+    6: "target-type: the target exists with another type",
+    7: "field-ttl: a field has a TTL, which the new shape cannot keep",
+}
+_HOT_PAUSE = 0.001
+
+
+@dataclass(frozen=True)
+class Way:
+    """Which shape is the truth and in which phases the other may be written after it."""
+
+    truth: Side
+    phases: tuple[Phase, ...]
+
+    @property
+    def copy(self) -> Side:
+        return "new" if self.truth == "old" else "old"
+
+    def names(self, pair: Pair) -> tuple[bytes, bytes]:
+        return (pair.old, pair.new) if self.truth == "old" else (pair.new, pair.old)
+
+    def map_key(self, family: Family, pair: Pair, value: Value) -> Value:
+        return family.map_key(pair, value)[0] if self.truth == "old" else family.unmap_key(pair, value)
+
+    def map_member(self, family: Family, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
+        if self.truth == "old":
+            return family.map_member(pair, name, value)
+        return family.unmap_member(pair, name, value)
+
+
+FORWARD = Way("old", ("expanded", "backfilled", "verified"))
+BACKWARD = Way("new", ("reverting",))
+# On the operator's word only: what an application without an adapter wrote after the switch.
+FOREIGN_OLD = Way("old", ("switched",))
+FOREIGN_NEW = Way("new", ("switched",))
+
+
+@dataclass
+class KeyJob:
+    """A record that is to be written: what its truth must still hold, and what its copy becomes."""
+
+    pair: Pair
+    expected: list[bytes]
+    wanted: list[bytes]
+
+
+def key_batches(run: Run, family: Family, side: Side, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Pairs in batches bounded by number and by the bytes of the side that is read."""
+    kind = family.kinds[side]
+    sizes = _sizes(run, kind, [pair.old if side == "old" else pair.new for pair in pairs])
+    batch: list[Pair] = []
+    weight = 0
+    for pair, size in zip(pairs, sizes, strict=True):
+        if batch and (len(batch) >= BATCH_RECORDS or weight + size > BATCH_BYTES):
+            yield batch
+            batch, weight = [], 0
+        batch.append(pair)
+        weight += size
+    if batch:
+        yield batch
+
+
+def _sizes(run: Run, kind: Kind, names: Sequence[bytes]) -> list[int]:
+    """Bytes of each key; 0 for what is gone, of another type, or not to be asked."""
+    words = [count_words(kind, n) if kind == "string" else ("MEMORY", "USAGE", n, "SAMPLES", 5) for n in names]
+    replies = run.client.run([Command(name, word) for name, word in zip(names, words, strict=True)])
+    return [reply if isinstance(reply, int) else 0 for reply in replies]
+
+
+def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Counter[str]:
+    """Copies one batch of records. One that changes underfoot is read again until it is settled."""
+    counts: Counter[str] = Counter(scanned=len(pairs))
+    todo: list[Pair] = list(pairs)
+    while todo:
+        jobs = _read_keys(run, family, way, todo, counts)
+        codes = write_keys(run, family, way, jobs)
+        todo = []
+        for job, code in zip(jobs, codes, strict=True):
+            if code == 3:
+                todo.append(job.pair)
+            elif code in _CODES:
+                counts[_CODES[code]] += 1
+                run.quarantine.release(job.pair)
+            else:
+                _reject(run, job.pair, None, _FAULTS[code], digest(job.expected), counts)
+        if todo:
+            _breathe(run)
+    return counts
+
+
+def _read_keys(
+    run: Run, family: Family, way: Way, pairs: Sequence[Pair], counts: Counter[str]
+) -> list[KeyJob]:
+    kind = family.kinds[way.truth]
+    names = [way.names(pair)[0] for pair in pairs]
+    replies = run.client.run([Command(name, read_words(kind, name)) for name in names])
+    jobs: list[KeyJob] = []
+    odd: list[Pair] = []
+    for pair, reply in zip(pairs, replies, strict=True):
+        if isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE"):
+            odd.append(pair)
+        elif checked(reply) is None or reply == []:
+            counts["vanished"] += 1
+            run.quarantine.release(pair)
+        else:
+            job = _map_key(run, family, way, pair, reply, counts)
+            if job:
+                jobs.append(job)
+    _count_odd(run, family, odd, counts)
+    return jobs
+
+
+def _map_key(
+    run: Run, family: Family, way: Way, pair: Pair, reply: Reply, counts: Counter[str]
+) -> KeyJob | None:
+    value = from_reply(family.kinds[way.truth], reply)
+    expected = to_items(family.kinds[way.truth], value)
+    try:
+        if fault := family.fault(pair):
+            raise Unmappable(fault)
+        if sum(map(len, expected)) > MAX_BYTES:
+            raise Unmappable("too-large: more than 16 MB in one key; it has to move by member")
+        wanted = to_items(family.kinds[way.copy], way.map_key(family, pair, value))
+    except Unmappable as error:
+        _reject(run, pair, None, error.reason, digest(expected), counts)
+        return None
+    return KeyJob(pair, expected, wanted)
+
+
+def _count_odd(run: Run, family: Family, pairs: Sequence[Pair], counts: Counter[str]) -> None:
+    """Keys of another type: where both shapes have one name, the target's type is a record that is there already."""
+    replies = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+    for pair, reply in zip(pairs, replies, strict=True):
+        is_type = checked(reply).decode()
+        if is_type == "none":
+            counts["vanished"] += 1
+        elif family.same_name and is_type == family.kinds["new"]:
+            counts["unchanged"] += 1
+        else:
+            _reject(run, pair, None, foreign_type(is_type), is_type, counts)
+
+
+def foreign_type(is_type: str) -> str:
+    return f"foreign-type: a {is_type} under the source template"
+
+
+def write_keys(run: Run, family: Family, way: Way, jobs: Sequence[KeyJob]) -> list[int]:
+    """Sends records to `copy.lua`, one call a slot; the codes it gave, in order."""
+    groups: dict[int, list[int]] = {}
+    for i, job in enumerate(jobs):
+        groups.setdefault(run.client.slot(job.pair.old), []).append(i)
+    guard = run.guard(*way.phases).args()
+    truth_kind, copy_kind = family.kinds[way.truth], family.kinds[way.copy]
+    commands: list[Command] = []
+    for slot, indexes in groups.items():
+        keys: list[bytes] = [run.markers.key(slot)]
+        args: list[Arg] = [*guard]
+        for i in indexes:
+            keys += way.names(jobs[i].pair)
+            args += (truth_kind, len(jobs[i].expected), *jobs[i].expected)
+            args += (copy_kind, len(jobs[i].wanted), *jobs[i].wanted)
+        commands.append(Command.eval(script("copy"), keys, args))
+    codes = [0] * len(jobs)
+    for indexes, reply in zip(groups.values(), run.client.run(commands), strict=True):
+        for i, code in zip(indexes, refusal(reply, run.id), strict=True):
+            codes[i] = code
+    return codes
+
+
+Member = tuple[bytes, MemberValue]
+
+
+def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[Member]) -> Counter[str]:
+    """Copies members of one collection (at most 1000)."""
+    counts: Counter[str] = Counter(scanned=len(members))
+    todo = list(members)
+    kind = family.kinds[way.truth]
+    while todo:
+        jobs = _map_members(run, family, way, pair, todo, counts)
+        codes = write_members(run, family, way, pair, jobs)
+        changed: list[bytes] = []
+        for (name, value, _, _), code in zip(jobs, codes, strict=True):
+            if code == 3:
+                changed.append(name)
+            elif code in _CODES:
+                counts[_CODES[code]] += 1
+                run.quarantine.release(pair, name)
+            else:
+                _reject(run, pair, name, _FAULTS[code], digest([member_to_wire(kind, value)]), counts)
+        todo = _read_members(run, kind, way.names(pair)[0], changed, counts)
+        if todo:
+            _breathe(run)
+    return counts
+
+
+MemberJob = tuple[bytes, MemberValue, bytes, MemberValue]
+
+
+def _map_members(
+    run: Run, family: Family, way: Way, pair: Pair, members: Sequence[Member], counts: Counter[str]
+) -> list[MemberJob]:
+    jobs: list[MemberJob] = []
+    fault = family.fault(pair)
+    for name, value in members:
+        try:
+            if fault:
+                raise Unmappable(fault)
+            jobs.append((name, value, *way.map_member(family, pair, name, value)))
+        except Unmappable as error:
+            value_digest = digest([member_to_wire(family.kinds[way.truth], value)])
+            _reject(run, pair, name, error.reason, value_digest, counts)
+    return jobs
+
+
+def write_members(run: Run, family: Family, way: Way, pair: Pair, jobs: Sequence[MemberJob]) -> list[int]:
+    """Sends members to `copy_members.lua`; the codes it gave, in order."""
+    if not jobs:
+        return []
+    truth_kind, copy_kind = family.kinds[way.truth], family.kinds[way.copy]
+    args: list[Arg] = [*run.guard(*way.phases).args(), truth_kind, copy_kind]
+    for name, value, new_name, new_value in jobs:
+        args += (name, member_to_wire(truth_kind, value), new_name, member_to_wire(copy_kind, new_value))
+    keys = [run.markers.key_for(pair.old), *way.names(pair)]
+    reply = run.client.run([Command.eval(script("copy_members"), keys, args)])[0]
+    codes: list[int] = refusal(reply, run.id)
+    return codes
+
+
+def _read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
+    if not names:
+        return []
+    ask = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}[kind]
+    reply = run.client.run([Command(key, (ask, key, *names))])[0]
+    values = [None] * len(names) if isinstance(reply, ResponseError) else reply
+    found: list[Member] = []
+    for name, value in zip(names, values, strict=True):
+        if value is None or value == 0:
+            counts["vanished"] += 1
+        else:
+            found.append((name, member_from_wire(kind, None if kind == "set" else value)))
+    return found
+
+
+def _reject(
+    run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str, counts: Counter[str]
+) -> None:
+    run.quarantine.reject(pair, member, why, value_digest)
+    counts["quarantined"] += 1
+
+
+def _breathe(run: Run) -> None:
+    """A record is being written faster than we read it: give it a moment, keep the lease."""
+    time.sleep(_HOT_PAUSE)
+    run.tick()

@@ -1,0 +1,151 @@
+"""Where the two shapes of each record of a move live, and what its mapping makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from migrator.client import Client
+from migrator.engine.values import MemberValue, Value, check_member_value, check_value
+from migrator.errors import Unmappable
+from migrator.keys import Key, Kind
+from migrator.moves import KeyMove, Mapped, MemberMove, Move
+from migrator.names import Names
+
+Side = Literal["old", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The names of one record's two shapes while both exist; `key` is its source key, parsed."""
+
+    key: Key
+    old: bytes
+    new: bytes
+
+
+class Family:
+    """One move of a migration on one Redis."""
+
+    def __init__(self, client: Client, names: Names, id: str, move: Move) -> None:
+        self._client, self._names, self._id = client, names, id
+        self.move = move
+        self.by_member = isinstance(move, MemberMove)
+        self.same_name = isinstance(move, KeyMove) and move.same_name
+        self.kinds: dict[Side, Kind] = {"old": move.source.kind, "new": move.target.kind}
+        self.mode = "members" if self.by_member else "swap" if self.same_name else "key"
+
+    @property
+    def old_glob(self) -> bytes:
+        return self.move.source.glob
+
+    @property
+    def new_glob(self) -> bytes:
+        return self._names.beside_glob("staged", self._id) if self.same_name else self.move.target.glob
+
+    def retired_glob(self) -> bytes:
+        return self._names.beside_glob("old", self._id)
+
+    def from_old(self, name: bytes) -> Pair | None:
+        """The record a source key belongs to; None for a key that is not one of this family, or is our own."""
+        if name.startswith(self._names.prefix):
+            return None
+        key = self.move.source.parse(name)
+        return self._pair(key) if key else None
+
+    def from_new(self, name: bytes) -> Pair | None:
+        """The record a target (or staged) key belongs to."""
+        if self.same_name:
+            source = self._names.parse_beside("staged", self._id, name)
+            return self.from_old(source) if source is not None else None
+        if name.startswith(self._names.prefix):
+            return None
+        target = self.move.target.parse(name)
+        return self.from_old(self.move.source.format(target)) if target else None
+
+    def from_retired(self, name: bytes) -> Pair | None:
+        source = self._names.parse_beside("old", self._id, name)
+        return self.from_old(source) if source is not None else None
+
+    def retired(self, pair: Pair) -> bytes:
+        return self._names.beside("old", self._id, pair.key.raw, self._tag(pair.key.raw))
+
+    def fault(self, pair: Pair) -> str:
+        """Why this record cannot move at all, whatever it holds; else empty."""
+        if self._client.slot(pair.old) != self._client.slot(pair.new):
+            return "cross-slot: source and target are in different cluster slots"
+        if not self.same_name and self.move.source.parse(pair.new) is not None:
+            return "the target key matches the source template"
+        return ""
+
+    def _pair(self, key: Key) -> Pair:
+        if self.same_name:
+            return Pair(key, key.raw, self._names.beside("staged", self._id, key.raw, self._tag(key.raw)))
+        return Pair(key, key.raw, self.move.target.format(key))
+
+    def _tag(self, key: bytes) -> bytes:
+        return self._client.slot_tag(self._client.slot(key))
+
+    # The mapping, with what it returns checked: a mapping is somebody's code.
+
+    def map_key(self, pair: Pair, value: Value) -> tuple[Value, tuple[str, ...]]:
+        """forward(old) and its notes. Raises Unmappable."""
+        mapped, notes = _call(self.move.forward, pair.key, value)
+        return _sound(self.move.target.kind, mapped), notes
+
+    def unmap_key(self, pair: Pair, value: Value) -> Value:
+        """inverse(new). Raises Unmappable, also where there is no inverse."""
+        if self.move.inverse is None:
+            raise Unmappable("there is no inverse")
+        mapped, _ = _call(self.move.inverse, pair.key, value)
+        return _sound(self.move.source.kind, mapped)
+
+    def map_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
+        (new_name, new_value), _ = _entry(self.move.forward, self.move.target.kind, pair.key, name, value)
+        if self.origin(pair, new_name, new_value) != name:
+            raise Unmappable("collision: another member maps to the same name")
+        return new_name, new_value
+
+    def unmap_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
+        if self.move.inverse is None:
+            raise Unmappable("there is no inverse")
+        entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
+        return entry
+
+    def origin(self, pair: Pair, new_name: bytes, new_value: MemberValue) -> bytes:
+        """The source member that a target member comes from."""
+        move = self.move
+        assert isinstance(move, MemberMove)
+        if move.origin is not None:
+            return move.origin(pair.key, new_name)
+        return self.unmap_member(pair, new_name, new_value)[0] if move.inverse is not None else new_name
+
+
+def _call(function: Any, *args: Any) -> tuple[Any, tuple[str, ...]]:
+    try:
+        result = function(*args)
+    except Unmappable:
+        raise
+    except Exception as error:
+        # The message of the error may hold a value of the record; its class does not.
+        raise Unmappable(f"the mapping failed: {type(error).__name__}") from error
+    return (result.value, result.notes) if isinstance(result, Mapped) else (result, ())
+
+
+def _sound(kind: Kind, value: Value) -> Value:
+    fault = check_value(kind, value)
+    if fault:
+        raise Unmappable(f"the mapping returned {fault} for a {kind}")
+    return value
+
+
+def _entry(
+    function: Any, kind: Kind, key: Key, name: bytes, value: MemberValue
+) -> tuple[tuple[bytes, MemberValue], tuple[str, ...]]:
+    result, notes = _call(function, key, name, value)
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], bytes)):
+        raise Unmappable("the mapping did not return a pair of a name (bytes) and a value")
+    fault = check_member_value(kind, result[1])
+    if fault:
+        raise Unmappable(f"the mapping returned {fault} for a {kind}")
+    return (result[0], result[1]), notes

@@ -1,0 +1,208 @@
+"""The way there: one stage a phase, each of which may be stopped anywhere and repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from migrator.engine import indexes
+from migrator.engine.back import adopt
+from migrator.engine.backfill import backfill
+from migrator.engine.compare import FAULTS, Outcome, compare
+from migrator.engine.copy import FORWARD as FROM_OLD
+from migrator.engine.guards import reached, refusals
+from migrator.engine.recover import reconcile
+from migrator.engine.run import Run
+from migrator.engine.sweep import any_old, sweep
+from migrator.engine.walk import MarkersMovedError
+from migrator.errors import DifferencesError, IncompleteError, LedgerBackwardsError, QuarantineError, RefusedError
+from migrator.ledger import Comparison
+from migrator.ledger.lease import server_ms
+from migrator.names import CLAIMS
+from migrator.phases import Phase
+
+THROUGH: dict[str, Phase] = {
+    "expand": "expanded",
+    "backfill": "backfilled",
+    "verify": "verified",
+    "switch": "switched",
+    "contract": "contracted",
+}
+_RECOVERIES = 5
+_OLD_IS_TRUE: tuple[Phase, ...] = ("expanded", "backfilled", "verified")
+
+
+def carry_forward(run: Run, goal: Phase) -> None:
+    """Carries one migration to `goal`. Nothing is compared where it has come as far already."""
+    if run.entry.cleaning:
+        raise RefusedError(f"{run.id}: its rollback to pending is not finished",
+                           next=f"finish it with: migrator rollback {run.module.number} --to pending --yes")  # fmt: skip
+    if run.entry.phase == "closed":
+        raise RefusedError(f"{run.id}: a restore is under way", next="finish it: run the restore again")
+    if run.entry.phase == "reverting" and goal != "contracted":
+        raise RefusedError(
+            f"{run.id} is on its way back from contracted",
+            next=f"finish that with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
+        )
+    if reached(run.entry, goal):
+        _repair_indexes(run)
+        return
+    if goal == "contracted":
+        check_contract_asked(run)
+    evidence = _Evidence()
+    for _ in range(_RECOVERIES):
+        try:
+            reconcile(run)
+            while not reached(run.entry, goal):
+                if run.entry.phase == "verified":
+                    _repair_indexes(run)
+                _STAGES[run.entry.phase](run, evidence)
+            if goal in _OLD_IS_TRUE:
+                _repair_indexes(run)
+            if run.entry.rolled_back:
+                run.put(rolled_back=False)
+            return
+        except MarkersMovedError:
+            run.observer.say(f"{run.id}: markers moved while working; looking at them first")
+    raise LedgerBackwardsError(f"{run.id}: markers keep going back", next="let the failovers settle, then run this again")
+
+
+def _repair_indexes(run: Run) -> None:
+    if not run.options.repair_indexes or not indexes.has_any(run):
+        return
+    if run.entry.phase not in _OLD_IS_TRUE:
+        raise RefusedError(f"{run.id} is {run.entry.phase}: indexes are repaired from the old shape, before the switch",
+                           next="run it without --repair-indexes")  # fmt: skip
+    repaired = indexes.repair(run)
+    run.observer.say(f"{run.id}: {repaired} index memberships repaired")
+
+
+class _Evidence:
+    """The comparison this very run made, and on which slot map: it spares `switch` a second one."""
+
+    def __init__(self) -> None:
+        self.clean_at: tuple[int, str] | None = None
+
+
+def check_contract_asked(run: Run) -> None:
+    """Contract removes data: only on the operator's word, and only into a backup."""
+    if not run.options.yes:
+        raise RefusedError(f"{run.id}: contract removes the old shape", next="add --yes to have that done")
+    if run.entry.phase == "contracted" and run.entry.backup and run.options.backup is not None:
+        if str(run.options.backup.resolve()) != run.entry.backup:
+            raise RefusedError(f"{run.id}: this contract began with --backup {run.entry.backup}",
+                               next="name that directory again")  # fmt: skip
+    if run.options.backup is None and (run.entry.phase == "contracted" or any_old(run)):
+        raise RefusedError(f"{run.id}: the old shape is removed only into a backup", next="add --backup DIR")
+
+
+def _expand(run: Run, _: _Evidence) -> None:
+    for remark in refusals(run):
+        raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
+    _claim(run)
+    adopt(run)
+    run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
+               rolled_back=False)  # fmt: skip
+
+
+def _claim(run: Run) -> None:
+    """Says in a place all namespaces share who moves these keys. Where the ACL refuses that, the plan says so."""
+    for family in run.families:
+        run.client.run_one(CLAIMS, "HSETNX", CLAIMS, family.move.source.template, run.names.namespace)
+
+
+def _backfill(run: Run, _: _Evidence) -> None:
+    tally = backfill(run)
+    if not tally.scanned:
+        run.observer.say(f"{run.id}: no record was found at all; check the key template if you expected some")
+    run.put("backfill", _sentence(tally.model_dump()), tally=tally)
+    run.change("backfilled")
+
+
+def _verify(run: Run, evidence: _Evidence) -> None:
+    outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
+    counts = _compare(run, outcome)
+    evidence.clean_at = (run.entry.epoch, run.client.fingerprint())
+    hold_on(run, counts)
+    run.change("verified")
+
+
+def _switch(run: Run, evidence: _Evidence) -> None:
+    if evidence.clean_at != (run.entry.epoch, run.client.fingerprint()):
+        outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
+        hold_on(run, _compare(run, outcome))
+    _check_quiet(run)
+    run.change("switched")
+
+
+def _contract(run: Run, _: _Evidence) -> None:
+    hold_on(run, _compare(run, Outcome()))
+    _check_quiet(run)
+    base = run.options.backup
+    path = str(base.resolve()) if base is not None and run.entry.comparison and run.entry.comparison.compared else ""
+    run.change("contracted", backup=path, backup_epoch=run.entry.epoch + 1, swept=False)
+
+
+def _contract_again(run: Run, _: _Evidence) -> None:
+    """From `reverting`: the way back is given up; what was rebuilt is retired again."""
+    base = run.options.backup
+    run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=run.entry.epoch + 1, swept=False)
+
+
+def _sweep(run: Run, _: _Evidence) -> None:
+    sweep(run)
+
+
+_STAGES: dict[Phase, Callable[[Run, _Evidence], None]] = {
+    "pending": _expand,
+    "expanded": _backfill,
+    "backfilled": _verify,
+    "verified": _switch,
+    "switched": _contract,
+    "contracted": _sweep,
+    "reverting": _contract_again,
+}
+
+
+def _compare(run: Run, outcome: Outcome) -> Counter[str]:
+    """A full comparison, its evidence in the ledger; the checkpoints of it are done with."""
+    before = run.client.fingerprint()
+    counts = compare(run, outcome)
+    comparison = Comparison(
+        epoch=run.entry.epoch, compared=counts["compared"], fingerprint=before, at=server_ms(run.client, run.names),
+        missing=counts["missing"], extra=counts["extra"], different=counts["different"],
+        ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
+    )  # fmt: skip
+    run.put("compared", _sentence({"compared": counts["compared"]} | {f: counts[f] for f in FAULTS}),
+            run.ledger.forget_words(run.id, "compare"), comparison=comparison)  # fmt: skip
+    return counts
+
+
+def hold_on(run: Run, counts: Counter[str]) -> None:
+    """Raises what keeps this migration from the next phase, if anything does."""
+    differing = sum(counts[fault] for fault in FAULTS if fault != "unreadable")
+    number = run.module.number
+    if differing:
+        raise DifferencesError(
+            f"{run.id}: {differing} records differ ({_sentence({f: counts[f] for f in FAULTS})})",
+            next=f"see them with: migrator verify {number}",
+        )
+    if run.quarantine.open:
+        raise QuarantineError(
+            f"{run.id}: {run.quarantine.open} records cannot be mapped and are not accepted",
+            next=f"migrator quarantine list {number}; then mend them, or: migrator quarantine accept {number} --all",
+        )
+    if counts["unreadable"]:
+        raise IncompleteError(f"{run.id}: {counts['unreadable']} records could not be read", next="run it again")
+
+
+def _check_quiet(run: Run) -> None:
+    if run.client.migrating():
+        raise RefusedError(f"{run.id}: slots are moving between nodes",
+                           next="let the resharding finish, then run this again")  # fmt: skip
+
+
+def _sentence(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items())
+
+

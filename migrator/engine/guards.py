@@ -1,0 +1,131 @@
+"""What keeps a migration from starting, switching or contracting; plan shows it, apply obeys it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from migrator.client import Client, ResponseError
+from migrator.engine.family import Family
+from migrator.engine.run import Run
+from migrator.keys import slot_of
+from migrator.ledger import Entry
+from migrator.models import Remark
+from migrator.moves.loader import Module, Modules
+from migrator.names import CLAIMS
+from migrator.phases import FORWARD, Phase
+
+
+def refusals(run: Run) -> Iterator[Remark]:
+    """Why this migration may not be expanded on this Redis, as far as can be said without a walk."""
+    yield from _eviction(run.client)
+    yield from _scripting(run)
+    for family in run.families:
+        yield from _cross_slot(run.client, family)
+        yield from _claimed(run, family)
+        yield from _own_output(family)
+
+
+def info_field(client: Client, section: str, field: str) -> list[str]:
+    """A field of INFO on every primary; empty where INFO is denied."""
+    values: list[str] = []
+    for node in client.nodes():
+        info = client.on_node(node, ("INFO", section))[0]
+        if isinstance(info, bytes) and (found := re.search(rb"^%s:(.*?)\r?$" % field.encode(), info, re.MULTILINE)):
+            values.append(found[1].decode())
+    return values
+
+
+def _eviction(client: Client) -> Iterator[Remark]:
+    for policy in info_field(client, "memory", "maxmemory_policy"):
+        if policy.startswith("allkeys-"):
+            yield Remark(
+                code="eviction",
+                text=f"maxmemory-policy is {policy}: the server may evict markers, records and the ledger",
+                next="set maxmemory-policy to noeviction or volatile-lru, then run this again",
+            )
+            return
+
+
+def _scripting(run: Run) -> Iterator[Remark]:
+    reply = run.client.on_node(run.client.node_of(run.names.ledger), ("EVAL", "return 1", "0"))[0]
+    if isinstance(reply, ResponseError):
+        yield Remark(
+            code="scripting",
+            text="this user may not run scripts, and every write of this tool is one",
+            next="grant +@scripting, then run this again",
+        )
+
+
+def _cross_slot(client: Client, family: Family) -> Iterator[Remark]:
+    if not client.cluster or family.same_name:
+        return
+    source, target = family.move.source, family.move.target
+    one, two = source.literal_tag(), target.literal_tag()
+    if one is not None and two is not None and slot_of(one) == slot_of(two):
+        return
+    if one is None and two is None:
+        return  # it depends on the keys; those that are not slot-mates are found in the sample and quarantined
+    tag = (one or two or b"").decode()
+    yield Remark(
+        code="cross-slot",
+        text=f"on a cluster {source.template} and {target.template} are never in one slot",
+        next=f"give both the same tag, for instance {{{{{tag}}}}}:… in both templates",
+    )
+
+
+def _claimed(run: Run, family: Family) -> Iterator[Remark]:
+    reply = run.client.run_one(CLAIMS, "HGET", CLAIMS, family.move.source.template)
+    if isinstance(reply, bytes) and reply.decode() != run.names.namespace:
+        yield Remark(
+            code="claimed",
+            text=f"the namespace {reply.decode()!r} moves {family.move.source.template} already",
+            next="use that namespace, or roll its migration back first",
+        )
+
+
+def _own_output(family: Family) -> Iterator[Remark]:
+    """A target that the source template matches would be walked as a source for ever."""
+    if family.same_name:
+        return
+    probe = {name: b"1" for name in family.move.source.captures}
+    if family.move.source.parse(family.move.target.format(probe)) is not None:
+        yield Remark(
+            code="output-matches-source",
+            text=f"keys of {family.move.target.template} match the source template {family.move.source.template}",
+            next="narrow the capture of the source, or choose another target name",
+        )
+
+
+def reached(entry: Entry, goal: Phase) -> bool:
+    """Whether a migration has come as far as `goal`; `contracted` counts once the old shape is removed."""
+    if entry.phase not in FORWARD:
+        return False
+    here, there = FORWARD.index(entry.phase), FORWARD.index(goal)
+    return here > there or (here == there and (goal != "contracted" or entry.swept))
+
+
+def blocked_by(module: Module, modules: Modules, entries: dict[str, Entry]) -> str | None:
+    """What has to be contracted and swept before this migration may start, or None."""
+    entry = entries.get(module.id)
+    if entry is not None and entry.phase != "pending":
+        return None
+    for name in module.migration.after:
+        earlier = modules.find(name)
+        if not _done(entries.get(earlier.id)):
+            return f"{earlier.id} must be contracted first (it is named in `after`)"
+    mine = _templates(module)
+    for earlier in modules.all:
+        if earlier.id >= module.id or _done(entries.get(earlier.id)):
+            continue
+        if mine & _templates(earlier):
+            return f"{earlier.id} must be contracted first: it touches the same keys"
+    return None
+
+
+def _done(entry: Entry | None) -> bool:
+    return entry is not None and entry.phase == "contracted" and entry.swept
+
+
+def _templates(module: Module) -> set[str]:
+    return {keys.template for move in module.migration.moves for keys in (move.source, move.target)}

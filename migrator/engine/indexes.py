@@ -1,0 +1,151 @@
+"""Sorted sets that index records: what their members should be, and the repair on the operator's word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from migrator.client import Arg, Command, checked
+from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
+from migrator.engine.copy import key_batches
+from migrator.engine.family import Family, Pair
+from migrator.engine.run import Run
+from migrator.engine.values import from_reply, read_words, to_items
+from migrator.engine.walk import Progress, Visit, Walk
+from migrator.errors import Unmappable
+from migrator.ledger.lease import server_ms
+from migrator.models import IndexRepair, show
+from migrator.moves import NOW, Index, KeyMove
+from migrator.phases.markers import refusal
+from migrator.records.scores import format_score, parse_score
+from migrator.scripts import script
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """A membership that does not follow from its record."""
+
+    pair: Pair
+    items: list[bytes]
+    index: bytes
+    member: bytes
+    score: bytes | None  # None: it should not be a member; b"now": the time of the repair
+
+
+def missing(run: Run, *, limit: int) -> tuple[tuple[IndexRepair, ...], int]:
+    """The repairs `--repair-indexes` would make: the first few, and how many there are. Reads only."""
+    listed: list[IndexRepair] = []
+    total = 0
+    now = server_ms(run.client, run.names) // 1000
+    for family in run.families:
+        if not _indexes(family):
+            continue
+        for pairs in _pages(run, family):
+            for wrong in _find(run, family, pairs):
+                total += 1
+                if len(listed) < limit:
+                    listed.append(_repair(wrong, now))
+            run.stop.check()
+    return tuple(listed), total
+
+
+def _repair(wrong: _Wrong, now: int) -> IndexRepair:
+    what = "remove" if wrong.score is None else "add"
+    age = None
+    if wrong.score not in (None, b"now"):
+        age = now - int(parse_score(wrong.score or b"0"))
+    return IndexRepair(index=show(wrong.index), member=show(wrong.member), repair=what, age_seconds=age)
+
+
+def _pages(run: Run, family: Family) -> Iterator[list[Pair]]:
+    for node in run.client.nodes():
+        cursor = 0
+        while True:
+            page = run.client.page(node, cursor, family.old_glob, PAGE_KEYS)
+            pairs = [pair for key in page.keys if (pair := family.from_old(key)) is not None]
+            yield from key_batches(run, family, "old", pairs)
+            cursor = page.cursor
+            if cursor == 0:
+                break
+
+
+def repair(run: Run) -> int:
+    """Repairs every index from the old shape, which is the truth; returns how many memberships were changed."""
+    total = 0
+    for number, family in enumerate(run.families):
+        if not _indexes(family):
+            continue
+
+        def step(visit: Visit, family: Family = family) -> Iterator[Progress]:
+            pairs = [pair for key in visit.keys if (pair := family.from_old(key)) is not None]
+            for batch in key_batches(run, family, "old", pairs):
+                yield Progress({"repaired": _mend(run, family, _find(run, family, batch))})
+
+        counts = Walk(run, f"index-{number}", family.old_glob, step, count=PAGE_KEYS, resume=False).all()
+        total += counts["repaired"]
+    run.ledger.note(run.lease, run.id, "indexes repaired", f"{total} memberships")
+    return total
+
+
+def has_any(run: Run) -> bool:
+    return any(_indexes(family) for family in run.families)
+
+
+def _indexes(family: Family) -> tuple[Index, ...]:  # type: ignore[type-arg]
+    return family.move.indexes if isinstance(family.move, KeyMove) else ()
+
+
+def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[_Wrong]:
+    kind = family.kinds["old"]
+    replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in pairs])
+    wanted: list[_Wrong] = []
+    for pair, reply in zip(pairs, replies, strict=True):
+        if isinstance(reply, Exception) or not reply:
+            continue
+        value = from_reply(kind, reply)
+        try:
+            mapped, _ = family.map_key(pair, value)
+        except Unmappable:
+            continue
+        for index in _indexes(family):
+            score = index.score(pair.key, mapped)
+            text = None if score is None else b"now" if score is NOW else format_score(score)
+            wanted.append(_Wrong(pair, to_items(kind, value), index.keys.format({}), index.member(pair.key), text))
+    scores = run.client.run([Command(w.index, ("ZSCORE", w.index, w.member)) for w in wanted])
+    return [w for w, has in zip(wanted, scores, strict=True) if (checked(has) is None) != (w.score is None)]
+
+
+def _mend(run: Run, family: Family, found: Sequence[_Wrong]) -> int:
+    """In one script where record and index share a slot; across slots, looked at again after the change."""
+    done = 0
+    for start in range(0, len(found), PAGE_COLLECTIONS):
+        batch = found[start : start + PAGE_COLLECTIONS]
+        near = [w for w in batch if run.client.slot(w.index) == run.client.slot(w.pair.old)]
+        replies = run.client.run([_call(run, family, w) for w in near])
+        done += sum(refusal(reply, run.id) == 1 for reply in replies)
+        done += sum(_mend_far(run, family, w) for w in batch if w not in near)
+        run.tick()
+    return done
+
+
+def _call(run: Run, family: Family, wrong: _Wrong) -> Command:
+    guard = run.guard("expanded", "backfilled", "verified").args()
+    what, score = ("remove", b"") if wrong.score is None else ("add", wrong.score)
+    args: list[Arg] = [*guard, family.kinds["old"], wrong.member, what, score, len(wrong.items), *wrong.items]
+    return Command.eval(script("index"), [run.markers.key_for(wrong.pair.old), wrong.pair.old, wrong.index], args)
+
+
+def _mend_far(run: Run, family: Family, wrong: _Wrong) -> bool:
+    """ZADD NX, then the record is read again: ZREM if the membership is no longer true."""
+    if wrong.score is None:
+        changed = bool(run.client.one(wrong.index, "ZREM", wrong.index, wrong.member))
+    else:
+        score = b"%d" % (server_ms(run.client, run.names) // 1000) if wrong.score == b"now" else wrong.score
+        changed = bool(run.client.one(wrong.index, "ZADD", wrong.index, "NX", score, wrong.member))
+    kind = family.kinds["old"]
+    reply = run.client.run_one(wrong.pair.old, *read_words(kind, wrong.pair.old))
+    same = not isinstance(reply, Exception) and bool(reply) and to_items(kind, from_reply(kind, reply)) == wrong.items
+    if not same and wrong.score is not None and changed:
+        run.client.one(wrong.index, "ZREM", wrong.index, wrong.member)
+        return False
+    return changed

@@ -1,0 +1,30 @@
+"""Values as they may be shown: their shape, never their content. Headers, cookies and payloads are secrets."""
+
+from __future__ import annotations
+
+from migrator.engine.values import MemberValue, Value
+from migrator.keys import Kind
+from migrator.models import show
+from migrator.records.scores import format_score
+
+_FIELDS = 24
+
+
+def shape(kind: Kind, value: Value) -> str:
+    """What a value looks like: type, sizes and field names, no field's content. Numbers are shown; they order things."""
+    if kind == "string":
+        return f"string of {len(value)} bytes"
+    if kind == "hash":
+        names = [f"{show(name)}[{len(content)}]" for name, content in list(value.items())[:_FIELDS]]
+        more = f" and {len(value) - _FIELDS} more" if len(value) > _FIELDS else ""
+        return f"hash of {len(value)}: {' '.join(names)}{more}"
+    return f"{kind} of {len(value)} members"
+
+
+def member_shape(kind: Kind, name: bytes, value: MemberValue) -> str:
+    if kind == "zset":
+        return f"{show(name)} {format_score(value).decode()}"
+    if kind == "hash":
+        # Digits order and date things and are what a mapping of members is about; other text may be anything.
+        return f"{show(name)} {value.decode() if value.isdigit() else f'[{len(value)}]'}"
+    return show(name)

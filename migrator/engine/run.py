@@ -1,0 +1,103 @@
+"""One migration under way: everything a stage needs, passed from hand to hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator.client import Client
+from migrator.engine.family import Family
+from migrator.engine.observe import Observer, Rate, Stop
+from migrator.engine.quarantine import Quarantine
+from migrator.keys import slot_of
+from migrator.ledger import Entry, Intent, Lease, Ledger
+from migrator.ledger.lease import Words
+from migrator.moves.loader import Module
+from migrator.names import Names
+from migrator.phases import Guard, Markers, Phase, transition
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator allowed. `backup` is the directory for what is removed or replaced."""
+
+    yes: bool = False
+    backup: Path | None = None
+    repair_indexes: bool = False
+
+
+@dataclass
+class Run:
+    """One migration with the lease held. `entry` is the ledger's, always as it was last written."""
+
+    client: Client
+    names: Names
+    ledger: Ledger
+    lease: Lease
+    module: Module
+    entry: Entry
+    observer: Observer
+    stop: Stop
+    rate: Rate = field(default_factory=Rate)
+    options: Options = Options()
+
+    def __post_init__(self) -> None:
+        self.id = self.module.id
+        self.markers = Markers(self.client, self.names, self.id, slots_of(self.client, self.module))
+        self.markers.tick = self.tick
+        self.families = [Family(self.client, self.names, self.id, move) for move in self.module.migration.moves]
+        self.quarantine = Quarantine(self.ledger, self.id)
+        self.unsaid: list[str] = []
+
+    def tick(self) -> None:
+        """Between batches: keeps the lease and hears whether we shall stop."""
+        self.lease.keep()
+        self.stop.check()
+
+    def guard(self, *phases: Phase) -> Guard:
+        return Guard(phases or (self.entry.phase,), self.entry.epoch, self.lease.fence)
+
+    def put(self, what: str = "", detail: str = "", also: Iterable[Words] = (), **changes: object) -> None:
+        """Writes the entry with these changes, and a line of history."""
+        changed = self.entry.model_copy(update=changes)
+        self.entry = self.ledger.put(self.lease, changed, what, detail, [*also, *self.quarantine.words()])
+
+    def change(self, target: Phase, *, detail: str = "", **changes: str | int | bool | None) -> None:
+        """Changes the phase: the intent into the ledger, every marker, then the ledger with these changes."""
+        step = transition(self.entry.phase, target)
+        epoch = self.entry.epoch if step.keeps_epoch else self.entry.epoch + 1
+        after = self.entry.model_copy(update={"phase": target, **changes})
+        intent = Intent(phase=target, epoch=epoch, checksum=after.checksum, changes=changes)
+        self.put(intent=intent)
+        self.markers.change(self.lease.fence, (self.entry.phase, self.entry.epoch), target, intent.checksum)
+        self.settle(intent, detail=detail)
+
+    def settle(self, intent: Intent, *, detail: str = "") -> None:
+        """All markers stand where the intent wants them: makes that durable and says so in the ledger.
+
+        Evidence and checkpoints of the old epoch die with it.
+        """
+        now = (intent.phase, intent.epoch)
+        unsaid = self.markers.durable(self.lease.fence, now, intent.checksum)
+        if unsaid and unsaid not in self.unsaid:
+            self.unsaid.append(unsaid)
+            self.observer.say(unsaid)
+        changes: dict[str, object] = dict(intent.changes)
+        also: list[Words] = []
+        if intent.epoch != self.entry.epoch:
+            changes["comparison"] = None
+            also = self.ledger.forget_words(self.id)
+        what = f"{self.entry.phase} -> {intent.phase}"
+        self.put(what, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
+        self.observer.say(f"{self.id}: {intent.phase}")
+
+
+def slots_of(client: Client, module: Module) -> list[int]:
+    """The slots the keys of a migration can be in: one, where a hash tag stands in every template; else all."""
+    if not client.cluster:
+        return [0]
+    tags = [move.source.literal_tag() for move in module.migration.moves]
+    if any(tag is None for tag in tags):
+        return list(client.slots())
+    return sorted({slot_of(tag) for tag in tags if tag is not None})

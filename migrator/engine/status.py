@@ -1,0 +1,191 @@
+"""Where every migration stands, and the exact next command. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from migrator.client import Command, checked
+from migrator.engine.backfill import PAGE_KEYS
+from migrator.engine.family import Family, Pair
+from migrator.engine.guards import blocked_by, reached
+from migrator.engine.run import Run
+from migrator.engine.session import Session
+from migrator.engine.values import count_words
+from migrator.ledger import Entry, Ledger, Tally, show_lease
+from migrator.ledger.lease import server_ms
+from migrator.models import FamilyStatus, MigrationStatus, QuarantineCounts, StatusResult, TallyResult, show
+from migrator.moves.loader import Module
+from migrator.phases import Phase
+
+_NEXT: dict[str, str] = {
+    "pending": "migrator apply {n}",
+    "expanded": "migrator apply {n}",
+    "backfilled": "migrator apply {n}",
+    "verified": "migrator apply {n} --through switch",
+    "switched": "migrator apply {n} --through contract --backup DIR --yes",
+    "reverting": "migrator rollback {n} --to switched --backup DIR --yes",
+    "closed": "migrator restore {n} --backup DIR --discard-later-writes --yes",
+}
+
+
+def status(session: Session, ids: Sequence[str]) -> StatusResult:
+    """The state of the migrations named, or of all."""
+    entries = session.entries()
+    chosen = session.modules.select(ids)
+    holder = show_lease(session.client, session.names)
+    owner = holder.owner if holder is not None and holder.expires_in > 0 else None
+    return StatusResult(migrations=tuple(migration_status(session, module, entries, owner) for module in chosen))
+
+
+def migration_status(
+    session: Session, module: Module, entries: dict[str, Entry], owner: str | None
+) -> MigrationStatus:
+    entry = entries.get(module.id) or Entry(id=module.id)
+    run = session.reader(module, entry)
+    waiting = waiting_for(session, module, entries, run)
+    families = tuple(family_status(run))
+    tally = _tally(session.ledger, run)
+    progress, rate, eta = _progress(session, run, families, tally)
+    return MigrationStatus(
+        id=module.id,
+        phase=entry.phase,
+        families=families,
+        tally=TallyResult(**tally.model_dump()),
+        progress=progress,
+        rate_per_second=rate,
+        eta_seconds=eta,
+        waiting_for=waiting,
+        owner=owner,
+        quarantine=QuarantineCounts(open=run.quarantine.open, accepted=run.quarantine.accepted),
+        next=next_command(module, entry, run, blocked=blocked_by(module, session.modules, entries) is not None,
+                          known=module.id in entries),
+    )  # fmt: skip
+
+
+def _tally(ledger: Ledger, run: Run) -> Tally:
+    """The accounts so far: those of a backfill under way lie in its checkpoints."""
+    if run.entry.phase != "expanded":
+        return run.entry.tally
+    return ledger.tally_under_way(run.id, run.entry.epoch)
+
+
+def _progress(
+    session: Session, run: Run, families: Sequence[FamilyStatus], tally: Tally
+) -> tuple[float | None, float | None, float | None]:
+    """Of a backfill under way: the share that is done, records a second since it began, seconds left at that rate."""
+    total = sum(family.source_count for family in families)
+    if run.entry.phase != "expanded" or not total or not tally.scanned:
+        return None, None, None
+    seconds = max(0.001, (server_ms(session.client, session.names) - run.entry.expanded_at) / 1000)
+    rate = tally.scanned / seconds
+    return min(1.0, tally.scanned / total), round(rate, 1), round(max(0, total - tally.scanned) / rate, 1)
+
+
+def pending(session: Session, result: StatusResult, through: Phase) -> bool:
+    """Whether a migration that nothing holds back has not come as far as `through`."""
+    entries = session.entries()
+    for one in result.migrations:
+        entry = entries.get(one.id) or Entry(id=one.id)
+        module = session.modules.find(one.id)
+        if entry.rolled_back or blocked_by(module, session.modules, entries):
+            continue
+        if not reached(entry, through):
+            return True
+    return False
+
+
+def waiting_for(session: Session, module: Module, entries: dict[str, Entry], run: Run) -> str | None:
+    entry = run.entry
+    if entry.cleaning:
+        return "the rest of a rollback to pending"
+    if entry.intent is not None:
+        return f"the change to {entry.intent.phase} to be completed"
+    if run.quarantine.open and entry.phase == "backfilled":
+        return f"{run.quarantine.open} records that cannot be mapped"
+    if entry.comparison is not None and not entry.comparison.clean and not run.quarantine.open:
+        return "the differences the last comparison found"
+    if entry.phase == "contracted" and not entry.swept:
+        return "the old shape to be removed"
+    return blocked_by(module, session.modules, entries)
+
+
+def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known: bool) -> str | None:
+    """What the operator types next; None where all is done or another migration has to come first."""
+    number = module.number
+    if not known and not blocked:
+        return f"migrator plan {number}"
+    if blocked:
+        return None
+    if entry.cleaning:
+        return f"migrator rollback {number} --to pending --yes"
+    if run.quarantine.open:
+        return f"migrator quarantine list {number}"
+    if entry.phase == "contracted":
+        return None if entry.swept else f"migrator apply {number} --through contract --backup {entry.backup} --yes"
+    return _NEXT[entry.phase].format(n=number)
+
+
+def family_status(run: Run) -> Iterator[FamilyStatus]:
+    for family in run.families:
+        yield from _collections(run, family) if family.by_member else [_template(run, family)]
+
+
+def _complete(run: Run) -> bool:
+    """The last full comparison in this epoch was clean (accepted records aside), or there is only one shape left."""
+    if run.entry.phase == "contracted":
+        return True
+    found = run.entry.comparison
+    return found is not None and found.epoch == run.entry.epoch and found.clean
+
+
+def _template(run: Run, family: Family) -> FamilyStatus:
+    old = new = 0
+    for names, types in _typed_pages(run, family.old_glob):
+        for name, is_type in zip(names, types, strict=True):
+            if family.from_old(name) is None:
+                continue
+            old += is_type == family.kinds["old"]
+            new += family.same_name and is_type == family.kinds["new"]
+    for names, types in _typed_pages(run, family.new_glob):
+        for name, is_type in zip(names, types, strict=True):
+            new += family.from_new(name) is not None and is_type == family.kinds["new"]
+    source, target = family.move.source, family.move.target
+    return FamilyStatus(
+        name=source.template, source_key=source.template, target_key=target.template,
+        source_type=source.kind, target_type=target.kind, source_count=old, target_count=new,
+        counts_equal=old == new, is_migrated=new > 0, is_complete=_complete(run),
+    )  # fmt: skip
+
+
+def _typed_pages(run: Run, glob: bytes) -> Iterator[tuple[list[bytes], list[str]]]:
+    for node in run.client.nodes():
+        cursor = 0
+        while True:
+            page = run.client.page(node, cursor, glob, PAGE_KEYS)
+            types = run.client.run([Command(key, ("TYPE", key)) for key in page.keys])
+            yield page.keys, [checked(reply).decode() for reply in types]
+            cursor = page.cursor
+            if cursor == 0:
+                break
+
+
+def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:
+    """HLEN against ZCARD, a row a source key; also for a target whose source is gone."""
+    pairs: dict[bytes, Pair] = {}
+    for glob, parse in ((family.old_glob, family.from_old), (family.new_glob, family.from_new)):
+        for names, _ in _typed_pages(run, glob):
+            pairs.update({pair.old: pair for name in names if (pair := parse(name)) is not None})
+    for key in sorted(pairs):
+        pair = pairs[key]
+        old, new = (_count(run, family, side, name) for side, name in (("old", pair.old), ("new", pair.new)))
+        yield FamilyStatus(
+            name=":".join(show(pair.key[c]) for c in family.move.source.captures),
+            source_key=show(pair.old), target_key=show(pair.new),
+            source_type=family.kinds["old"], target_type=family.kinds["new"], source_count=old, target_count=new,
+            counts_equal=old == new, is_migrated=new > 0, is_complete=_complete(run),
+        )  # fmt: skip
+
+
+def _count(run: Run, family: Family, side: str, name: bytes) -> int:
+    reply = run.client.run_one(name, *count_words(family.kinds["old" if side == "old" else "new"], name))
+    return reply if isinstance(reply, int) else 0

@@ -1,0 +1,202 @@
+"""Contract's removal: the old shape steps aside, is saved durably, and only then goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from migrator.client import Arg, Command, checked
+from migrator.engine import dump
+from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
+from migrator.engine.copy import key_batches
+from migrator.engine.family import Family, Pair
+from migrator.engine.guarded import guarded, unlink
+from migrator.engine.run import Run
+from migrator.engine.values import members_from_page, scan_words
+from migrator.engine.walk import Progress, Visit, Walk
+from migrator.errors import DifferencesError, RefusedError
+from migrator.phases import Phase
+from migrator.phases.markers import refusal
+from migrator.scripts import script
+from migrator.snapshot.backup import Backup, directory_for
+
+_CODES = {1: "retired", 2: "done", 3: "unmoved", 4: "taken", 5: "foreign"}
+_REMOVE = {"hash": "HDEL", "zset": "ZREM", "set": "SREM"}
+
+
+def sweep(run: Run) -> None:
+    """Everything after the marker says `contracted`; may be stopped anywhere and repeated."""
+    counts: Counter[str] = Counter()
+    for number, family in enumerate(run.families):
+        run.observer.begin(f"{run.id}: retire the old shape", None)
+        counts.update(retire(run, family, f"retire-{number}", family.old_glob))
+        if family.same_name:
+            counts.update(retire(run, family, f"retire-staged-{number}", family.new_glob))
+        run.observer.end()
+    saved = save_retired(run)
+    left = counts["unmoved"] + counts["taken"]
+    if left:
+        raise DifferencesError(
+            f"{run.id}: {left} old records have no new one: something without an adapter wrote after the switch; "
+            "they are left as they are",
+            next=f"go back with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
+        )
+    markers, entry = run.markers, run.entry
+    now = (entry.phase, entry.epoch)
+    markers.set(run.lease.fence, now, now, "", markers.slots)
+    run.put("swept", f"{saved} old records saved and removed", run.ledger.forget_words(run.id), swept=True)
+    run.observer.say(f"{run.id}: the old shape is removed ({saved} records in the backup)")
+
+
+def retire(run: Run, family: Family, name: str, glob: bytes) -> Counter[str]:
+    """Renames every old key out of the way; a staged new one takes the final name in the same step."""
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        parse = family.from_old if glob == family.old_glob else family.from_new
+        pairs = [pair for key in visit.keys if (pair := parse(key)) is not None]
+        for start in range(0, len(pairs), PAGE_COLLECTIONS):
+            codes = rename(run, family, "retire", ("contracted",), pairs[start : start + PAGE_COLLECTIONS])
+            yield Progress(Counter(_CODES[code] for code in codes))
+
+    return Walk(run, name, glob, step, count=PAGE_KEYS).all()
+
+
+def rename(run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs: Sequence[Pair]) -> list[int]:
+    """Sends records to `retire.lua` or `revive.lua`, one call a slot; the codes it gave."""
+    groups: dict[int, list[int]] = {}
+    for i, pair in enumerate(pairs):
+        groups.setdefault(run.client.slot(pair.old), []).append(i)
+    commands: list[Command] = []
+    for slot, indexes in groups.items():
+        keys, flags = [run.markers.key(slot)], list[Arg]()
+        for i in indexes:
+            keys += (pairs[i].old, pairs[i].new, family.retired(pairs[i]))
+            flags.append("1" if run.quarantine.accepted_key(pairs[i].key.raw) else "0")
+        args = [*run.guard(*phases).args(), family.kinds["old"], family.kinds["new"], family.mode, *flags]
+        commands.append(Command.eval(script(name), keys, args))
+    codes = [0] * len(pairs)
+    for indexes, reply in zip(groups.values(), run.client.run(commands), strict=True):
+        for i, code in zip(indexes, refusal(reply, run.id), strict=True):
+            codes[i] = code
+    return codes
+
+
+def save_retired(run: Run) -> int:
+    """Pages what was retired into the backup and, once that is durable, removes it. Returns how many records."""
+    total = 0
+    backup: Backup | None = None
+    for number, family in enumerate(run.families):
+        saver = _Saver(run, family, backup)
+        run.observer.begin(f"{run.id}: save and remove", None)
+        counts = Walk(run, f"save-{number}", family.retired_glob(), saver.step, count=PAGE_KEYS, resume=False).all()
+        saver.flush()
+        run.observer.end()
+        total, backup = total + counts["saved"], saver.backup
+    if backup is not None:
+        backup.finish()
+    return total
+
+
+class _Saver:
+    """Writes retired records to the backup and unlinks them after each commit."""
+
+    def __init__(self, run: Run, family: Family, backup: Backup | None) -> None:
+        self._run, self._family, self.backup = run, family, backup
+        self._pending: list[bytes] = []
+        self._guard = run.guard("contracted")
+
+    def step(self, visit: Visit) -> Iterator[Progress]:
+        run, family = self._run, self._family
+        pairs = [pair for name in visit.keys if (pair := family.from_retired(name)) is not None]
+        if family.by_member:
+            for pair in pairs:
+                yield Progress({"saved": self._collection(pair)})
+        else:
+            # Sizes are asked of the retired names: that is where the values are now.
+            names = {family.retired(pair): pair for pair in pairs}
+            moved = [Pair(pair.key, name, pair.new) for name, pair in names.items()]
+            for batch in key_batches(run, family, "old", moved):
+                yield Progress({"saved": self._keys(batch)})
+
+    def _keys(self, batch: Sequence[Pair]) -> int:
+        names = [(pair.old, pair.key.raw) for pair in batch]
+        lines = dump.bounded(self._run.client, self._run.client.db, self._family.kinds["old"], names)
+        for line in lines:
+            self._open().write(line)
+        keep = self._run.quarantine
+        self._pending += [pair.old for pair in batch if not keep.accepted_key(pair.key.raw)]
+        self._flush_if_full()
+        return len(lines)
+
+    def _collection(self, pair: Pair) -> int:
+        name, kind = self._family.retired(pair), self._family.kinds["old"]
+        accepted = self._run.quarantine.accepted_members(pair.key.raw)
+        saved = 0
+        for line in dump.collection(self._run.client, self._run.client.db, kind, name, pair.key.raw):
+            self._open().write(line)
+            saved += len(line.items) // (1 if kind == "set" else 2)
+            if self.backup is not None and self.backup.full:
+                self.backup.commit()
+            self._run.tick()
+        if accepted:
+            self._open().commit()
+            self._strip(name, accepted)
+        else:
+            self._pending.append(name)
+        self._flush_if_full()
+        return saved
+
+    def _strip(self, name: bytes, accepted: set[bytes]) -> None:
+        """Accepted members stay where they are; the others of that collection go."""
+        kind, cursor = self._family.kinds["old"], b"0"
+        while True:
+            cursor, flat = self._run.client.one(name, *scan_words(kind, name, int(cursor), dump.PAGE))
+            gone = [member for member, _ in members_from_page(kind, flat) if member not in accepted]
+            for start in range(0, len(gone), dump.PAGE):
+                guarded(self._run, self._guard, [(_REMOVE[kind], name, *gone[start : start + dump.PAGE])])
+            if cursor == b"0":
+                return
+
+    def _open(self) -> Backup:
+        if self.backup is None:
+            base = self._run.options.backup
+            if base is None:
+                raise RefusedError(
+                    f"{self._run.id}: the old shape is not removed without a backup", next="add --backup DIR"
+                )
+            path = directory_for(base, self._run.names.namespace, self._run.id, self._run.entry.backup_epoch, "contract")
+            epoch = self._run.entry.backup_epoch
+            self.backup = Backup.create(path, self._run.names.namespace, self._run.id, epoch, "contract")
+        return self.backup
+
+    def _flush_if_full(self) -> None:
+        if len(self._pending) >= 20 * PAGE_KEYS or (self.backup is not None and self.backup.full):
+            self.flush()
+
+    def flush(self) -> None:
+        """Commits the backup, then removes what it holds."""
+        if self.backup is not None:
+            self.backup.commit()
+        for start in range(0, len(self._pending), PAGE_KEYS):
+            unlink(self._run, self._guard, self._pending[start : start + PAGE_KEYS])
+            self._run.tick()
+        self._pending = []
+
+
+def any_old(run: Run) -> bool:
+    """Whether there is any record in the old shape. Reads only."""
+    for family in run.families:
+        for node in run.client.nodes():
+            cursor = 0
+            while True:
+                page = run.client.page(node, cursor, family.old_glob, PAGE_KEYS)
+                pairs, _ = parse_old(family, page.keys)
+                types = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+                if any(checked(reply).decode() == family.kinds["old"] for reply in types):
+                    return True
+                cursor = page.cursor
+                if cursor == 0:
+                    break
+    return False
+
+

@@ -1,0 +1,115 @@
+"""Values between Python and the wire: how each Redis type is read, written as script arguments, and digested."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from migrator.client import Arg, Reply
+from migrator.keys import Kind
+from migrator.records.scores import format_score, parse_score
+
+Value = Any  # bytes, dict[bytes, bytes], list[bytes], set[bytes] or dict[bytes, float], by kind
+MemberValue = Any  # bytes (hash), float (zset) or None (set)
+
+_READ: dict[Kind, Callable[[bytes], tuple[Arg, ...]]] = {
+    "string": lambda key: ("GET", key),
+    "hash": lambda key: ("HGETALL", key),
+    "list": lambda key: ("LRANGE", key, 0, -1),
+    "set": lambda key: ("SMEMBERS", key),
+    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+}
+_SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
+_COUNT: dict[Kind, str] = {"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
+
+
+def read_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:
+    """The command that reads a whole (bounded) value."""
+    return _READ[kind](key)
+
+
+def count_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:
+    """The command that counts: bytes of a string, members of a collection."""
+    return (_COUNT[kind], key)
+
+
+def scan_words(kind: Kind, key: bytes, cursor: int, count: int) -> tuple[Arg, ...]:
+    return (_SCAN[kind], key, cursor, "COUNT", count)
+
+
+def from_items(kind: Kind, items: Sequence[bytes]) -> Value:
+    """A value from its items, flat as Redis replies them."""
+    if kind == "string":
+        return items[0]
+    if kind == "list":
+        return list(items)
+    if kind == "set":
+        return set(items)
+    pairs = zip(items[::2], items[1::2], strict=True)
+    if kind == "hash":
+        return dict(pairs)
+    return {member: parse_score(score) for member, score in pairs}
+
+
+def from_reply(kind: Kind, reply: Reply) -> Value:
+    return from_items(kind, [reply] if kind == "string" else reply)
+
+
+def to_items(kind: Kind, value: Value) -> list[bytes]:
+    """A value as script arguments, the inverse of `from_items`."""
+    if kind == "string":
+        return [value]
+    if kind in ("list", "set"):
+        return list(value)
+    flat: list[bytes] = []
+    for name, content in value.items():
+        flat += (name, format_score(content) if kind == "zset" else content)
+    return flat
+
+
+def member_from_wire(kind: Kind, value: bytes | None) -> MemberValue:
+    if kind == "zset":
+        return parse_score(value) if value is not None else None
+    return value if kind == "hash" else None
+
+
+def member_to_wire(kind: Kind, value: MemberValue) -> bytes:
+    if kind == "zset":
+        return format_score(value)
+    return value if kind == "hash" else b""
+
+
+def members_from_page(kind: Kind, flat: Sequence[bytes]) -> list[tuple[bytes, MemberValue]]:
+    """The members of one HSCAN, SSCAN or ZSCAN page."""
+    if kind == "set":
+        return [(name, None) for name in flat]
+    return [(flat[i], member_from_wire(kind, flat[i + 1])) for i in range(0, len(flat), 2)]
+
+
+def check_value(kind: Kind, value: Value) -> str:
+    """Why this is not a value of that kind, or the empty string."""
+    if kind == "string":
+        return "" if isinstance(value, bytes) else "not bytes"
+    if kind in ("list", "set"):
+        good = isinstance(value, (list, tuple) if kind == "list" else (set, frozenset))
+        return "" if good and all(isinstance(item, bytes) for item in value) else f"not a {kind} of bytes"
+    if not isinstance(value, dict) or not all(isinstance(name, bytes) for name in value):
+        return "not a dict with names of bytes"
+    return next((fault for item in value.values() if (fault := check_member_value(kind, item))), "")
+
+
+def check_member_value(kind: Kind, value: MemberValue) -> str:
+    if kind == "zset":
+        return "" if isinstance(value, (int, float)) and value == value else "a score that is no number"
+    if kind == "hash":
+        return "" if isinstance(value, bytes) else "a value that is not bytes"
+    return "" if value is None else "a member of a set with a value"
+
+
+def digest(items: Sequence[bytes]) -> str:
+    """Names a value without telling it: binds an accepted record to what was looked at."""
+    hasher = hashlib.sha256()
+    for item in items:
+        hasher.update(b"%d:" % len(item) + item)
+    return hasher.hexdigest()[:32]

@@ -1,0 +1,166 @@
+"""Visits every key of a pattern on every primary, so that a stop, a crash or a restarted server loses no place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from migrator.client import Arg, Client, Node, ResponseError, checked
+from migrator.engine.run import Run
+from migrator.errors import RefusedError
+from migrator.ledger import Checkpoint
+
+Counts = Mapping[str, int]
+
+_ROUNDS = 5
+
+
+class NodeRestartedError(Exception):
+    """The server process is another one: cursors and what was seen mean nothing to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Inside a page: a key and the next cursor in it, 0 where it is finished; no key where a batch was whole keys."""
+
+    key: bytes | None = None
+    inner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a batch did, and from where to go on."""
+
+    counts: Counts
+    place: Place = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A page handed to a step: its keys, where to start in a key that was left half read, and the process asked."""
+
+    node: Node
+    run_id: str
+    keys: list[bytes]
+    start: Place
+
+
+Step = Callable[[Visit], Iterator[Progress]]
+
+
+class Walk:
+    """A full walk over a pattern. `step` handles a page and may run twice over the same records.
+
+    Without `resume` no checkpoint is kept: for walks that find nothing where they have been before.
+    """
+
+    def __init__(
+        self, run: Run, name: str, glob: bytes, step: Step, *, count: int = 1000, resume: bool = True
+    ) -> None:
+        self._resume = resume
+        self._run, self._client, self._name = run, run.client, name
+        self._glob, self._step, self._count = glob, step, count
+        self._slots = ""
+
+    def all(self) -> Counter[str]:
+        """Walks until one walk saw every slot where it stayed. Returns the sum of the counts."""
+        for _ in range(_ROUNDS):
+            self._slots = self._client.fingerprint()
+            total: Counter[str] = Counter()
+            if not self._client.migrating():
+                for node in self._client.nodes():
+                    total.update(self._node(node))
+                if self._client.fingerprint() == self._slots and not self._client.migrating():
+                    return total
+            self._run.observer.say("slots moved while walking: walking again")
+            self._run.lease.write(self._run.ledger.forget_words(self._run.id, self._name))
+            self._run.tick()
+        raise RefusedError("slots keep moving between nodes", next="let the resharding finish, then run this again")
+
+    def _node(self, node: Node) -> Counts:
+        saved = self._run.ledger.checkpoint(self._run.id, self._name, node.id) if self._resume else None
+        at = saved if saved and (saved.slots, saved.epoch) == (self._slots, self._run.entry.epoch) else self._fresh(node)
+        while True:
+            try:
+                return self._pages(node, at)
+            except NodeRestartedError:
+                self._run.observer.say(f"{node.address} is another process now: walking it from the start")
+                check_markers(self._run)
+                at = self._fresh(node)
+
+    def _pages(self, node: Node, at: Checkpoint) -> Counts:
+        while not at.done:
+            page = self._client.page(node, at.cursor, self._glob, self._count)
+            if at.run_id not in ("", page.run_id):
+                raise NodeRestartedError
+            # By name, not by order: a table that shrank puts keys of other pages in front of these.
+            keys = [key for key in page.keys if key.hex() not in at.finished]
+            visit = Visit(node, page.run_id, keys, Place(bytes.fromhex(at.key) or None, at.inner))
+            pending: Counter[str] = Counter(at.counts)
+            for progress in self._step(visit):
+                pending.update(progress.counts)
+                self._run.rate.spend(visits(progress.counts), self._run.tick)
+                if progress.place.key is not None:
+                    at = self._save(at, page.run_id, pending, at.cursor, progress.place)
+                self._run.tick()
+            at = self._save(at, page.run_id, pending, page.cursor, Place(), done=page.cursor == 0)
+            self._run.stop.check()
+        if at.run_id != current_run_id(self._client, node):
+            raise NodeRestartedError
+        return at.counts
+
+    def _fresh(self, node: Node) -> Checkpoint:
+        return Checkpoint(node.id, "", self._slots, self._run.entry.epoch)
+
+    def _save(
+        self, at: Checkpoint, process: str, counts: Counts, cursor: int, place: Place, *, done: bool = False
+    ) -> Checkpoint:
+        key = (place.key or b"").hex()
+        finished = (*at.finished, key) if key and not place.inner else at.finished if key else ()
+        saved = Checkpoint(at.node, process, self._slots, at.epoch, cursor, key if place.inner else "", place.inner,
+                           finished, done, dict(counts))  # fmt: skip
+        if self._resume:
+            words = self._run.ledger.checkpoint_words(self._run.id, self._name, saved)
+            self._run.lease.write([words, *self._run.quarantine.words()])
+        self._run.observer.advance(visits(counts) - visits(at.counts))
+        return saved
+
+
+def visits(counts: Counts) -> int:
+    """How many records were looked at: where a step counts `scanned`, its other counts say what became of those."""
+    return counts["scanned"] if "scanned" in counts else sum(counts.values())
+
+
+def current_run_id(client: Client, node: Node) -> str:
+    return client.process(client.on_node(node, ("INFO", "server"))[0])
+
+
+def check_markers(run: Run) -> None:
+    """After a restart or a failover the markers are looked at first: they may have gone back."""
+    now = (run.entry.phase, run.entry.epoch, run.lease.fence)
+    for marker in run.markers.read().values():
+        if marker is None or (marker.phase, marker.epoch, marker.fence) != now:
+            raise MarkersMovedError
+
+
+class MarkersMovedError(Exception):
+    """Markers are not where the ledger has them: recovery comes first."""
+
+
+def inner_pages(
+    client: Client, visit: Visit, key: bytes, words: Callable[[int], tuple[Arg, ...]]
+) -> Iterator[tuple[int, list[bytes]]]:
+    """The pages of one collection: (next cursor, flat members), from where the visit starts in it."""
+    cursor = visit.start.inner if visit.start.key == key else 0
+    while True:
+        info, answer = client.on_node(visit.node, ("INFO", "server"), words(cursor))
+        if client.process(info) != visit.run_id:
+            raise NodeRestartedError
+        if isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE"):
+            return
+        following, flat = checked(answer)
+        cursor = int(following)
+        yield cursor, flat
+        if cursor == 0:
+            return

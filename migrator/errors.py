@@ -1,0 +1,124 @@
+"""One class for each decision an operator has to make, and its exit code.
+
+    MigratorError                1   something nobody foresaw
+    ├── UsageError               2   the command, the configuration or a module is wrong
+    ├── UnreachableError         3   Redis does not answer, or does not let us in
+    ├── DriftError              11   a file changed under a migration that is under way
+    ├── OrderError              12   a migration has to wait for another one
+    ├── StalePlanError          14   the saved plan is not about what is there now
+    ├── LeaseHeldError          20   another process holds the lease
+    ├── FencedError             21   another process took the lease over; stop at once
+    ├── DifferencesError        30   the two shapes differ
+    ├── IncompleteError         31   the comparison did not see everything
+    ├── QuarantineError         32   records that cannot be mapped wait for a decision
+    ├── RefusedError            60   a guard refused; a flag or another command settles it
+    ├── LedgerBackwardsError    62   Redis knows more than the ledger does
+    └── InterruptedRunError 130/143  a signal came; the checkpoint is saved
+
+`Unmappable` stands outside the tree: it is about one record, never about the run.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Unmappable(ValueError):
+    """Raised by a mapping: this record cannot be carried over. `reason` goes to the quarantine.
+
+    The reason names the kind of fault and never repeats a value of the record: values may be secret.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class MigratorError(Exception):
+    """The message is the fact; `next` is the step that helps."""
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "unexpected"
+
+    def __init__(self, message: str, *, next: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next = next
+
+
+class UsageError(MigratorError):
+    exit_code = 2
+    code = "usage"
+
+
+class UnreachableError(MigratorError):
+    exit_code = 3
+    code = "unreachable"
+
+
+class DriftError(MigratorError):
+    exit_code = 11
+    code = "drift"
+
+
+class OrderError(MigratorError):
+    exit_code = 12
+    code = "order"
+
+
+class StalePlanError(MigratorError):
+    exit_code = 14
+    code = "stale-plan"
+
+
+class LeaseHeldError(MigratorError):
+    exit_code = 20
+    code = "lease-held"
+
+
+class FencedError(MigratorError):
+    exit_code = 21
+    code = "fenced"
+
+
+class DifferencesError(MigratorError):
+    exit_code = 30
+    code = "differences"
+
+
+class IncompleteError(MigratorError):
+    exit_code = 31
+    code = "incomplete"
+
+
+class QuarantineError(MigratorError):
+    exit_code = 32
+    code = "quarantined"
+
+
+class RefusedError(MigratorError):
+    exit_code = 60
+    code = "refused"
+
+
+class LedgerBackwardsError(MigratorError):
+    exit_code = 62
+    code = "ledger-backwards"
+
+
+class InterruptedRunError(MigratorError):
+    """A signal asked the run to stop; what was done is recorded."""
+
+    code = "interrupted"
+
+    def __init__(self, signum: int) -> None:
+        name = {2: "Ctrl-C", 15: "SIGTERM"}.get(signum, f"signal {signum}")
+        super().__init__(
+            f"stopped by {name}; the checkpoint is saved",
+            next="run the same command again to go on from here",
+        )
+        self.signum = signum
+
+    @property
+    def exit(self) -> int:
+        return 128 + self.signum

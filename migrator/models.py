@@ -1,0 +1,242 @@
+"""What leaves the process: the JSON of the command line, as frozen models."""
+
+from __future__ import annotations
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TallyResult(_Result):
+    scanned: int = 0
+    moved: int = 0
+    unchanged: int = 0
+    quarantined: int = 0
+    vanished: int = 0
+    ignored: int = 0
+
+
+class FamilyStatus(_Result):
+    """One family: a source key of a MemberMove, or the template of a KeyMove. `counts_equal` is a smoke test only."""
+
+    name: str
+    source_key: str
+    target_key: str
+    source_type: str
+    target_type: str
+    source_count: int
+    target_count: int
+    counts_equal: bool
+    is_migrated: bool
+    is_complete: bool
+
+
+class QuarantineCounts(_Result):
+    open: int = 0
+    accepted: int = 0
+
+
+class MigrationStatus(_Result):
+    id: str
+    phase: str
+    families: tuple[FamilyStatus, ...] = ()
+    tally: TallyResult = TallyResult()
+    waiting_for: str | None = None
+    owner: str | None = None
+    quarantine: QuarantineCounts = QuarantineCounts()
+    adapters: tuple[dict[str, str], ...] = ()
+    next: str | None = None
+    progress: float | None = None
+    rate_per_second: float | None = None
+    eta_seconds: float | None = None
+
+
+class StatusResult(_Result):
+    migrations: tuple[MigrationStatus, ...]
+
+
+class Stopped(_Result):
+    id: str
+    phase: str
+    exit: int
+    reason: str
+    next: str = ""
+
+
+class ApplyResult(_Result):
+    migrations: tuple[MigrationStatus, ...]
+    stopped: Stopped | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Counts(_Result):
+    """How many records there are; `low` and `high` bound it at 95 % where it was sampled, and equal it where counted."""
+
+    estimate: int
+    low: int
+    high: int
+
+
+class RejectedRecord(_Result):
+    key: str
+    reason: str
+    member: str | None = None
+
+
+class Example(_Result):
+    key: str
+    before: str
+    after: str
+    notes: tuple[str, ...] = ()
+
+
+class Remark(_Result):
+    """A risk or a refusal: a stable code and a sentence."""
+
+    code: str
+    text: str
+    next: str = ""
+
+
+class IndexRepair(_Result):
+    """A member an index lacks, or has too much. `age_seconds` is how long the record has been due or running."""
+
+    index: str
+    member: str
+    repair: str
+    age_seconds: int | None = None
+
+
+class MigrationPlan(_Result):
+    id: str
+    from_: str = Field(serialization_alias="from", validation_alias=AliasChoices("from", "from_"))
+    to: str
+    counts: Counts
+    rejected: tuple[RejectedRecord, ...] = ()
+    examples: tuple[Example, ...] = ()
+    memory_bytes: int = 0
+    seconds: float = 0.0
+    losses: tuple[str, ...] = ()
+    index_repairs: tuple[IndexRepair, ...] = ()
+    index_repairs_total: int = 0
+    risks: tuple[Remark, ...] = ()
+    refused: tuple[Remark, ...] = ()
+    waits_for: str | None = None
+    sampled: int = 0
+    checksum: str = ""
+    epoch: int = 0
+
+
+class PlanResult(_Result):
+    migrations: tuple[MigrationPlan, ...]
+    snapshot: None = None
+    namespace: str = ""
+    through: str = ""
+
+
+class DifferenceResult(_Result):
+    key: str
+    member: str | None
+    verdict: str
+    why: str
+
+
+class VerifyResult(_Result):
+    id: str
+    complete: bool
+    compared: int
+    missing: int
+    extra: int
+    different: int
+    ttl_drift: int
+    unreadable: int
+    examples: tuple[DifferenceResult, ...] = ()
+    repaired: int = 0
+
+
+class QuarantinedRecord(_Result):
+    key: str
+    key_b64: str
+    member: str | None
+    member_b64: str | None
+    reason: str
+    accepted: bool
+
+
+class QuarantineResult(_Result):
+    id: str
+    records: tuple[QuarantinedRecord, ...]
+
+
+class EventResult(_Result):
+    at: str
+    id: str
+    who: str
+    what: str
+    detail: str
+
+
+class HistoryResult(_Result):
+    events: tuple[EventResult, ...]
+
+
+class LockResult(_Result):
+    held: bool
+    owner: str | None = None
+    token: str | None = None
+    fence: int | None = None
+    expires_in_seconds: float | None = None
+
+
+class InitResult(_Result):
+    migrations: tuple[MigrationStatus, ...]
+
+
+class NewResult(_Result):
+    module: str
+    test: str
+
+
+class ErrorBody(_Result):
+    code: str
+    exit: int
+    message: str
+    next: str
+
+
+class ErrorResult(_Result):
+    error: ErrorBody
+
+
+def show(raw: bytes) -> str:
+    """Bytes as text that parses back: `\\xNN` for what is not printable UTF-8, and for the backslash."""
+    out: list[str] = []
+    for char in raw.decode("utf-8", "surrogateescape"):
+        if char == "\\":
+            out.append("\\\\")
+        elif "\udc80" <= char <= "\udcff":
+            out.append(f"\\x{ord(char) - 0xDC00:02x}")
+        elif char.isprintable():
+            out.append(char)
+        else:
+            out.extend(f"\\x{byte:02x}" for byte in char.encode())
+    return "".join(out)
+
+
+def unshow(text: str) -> bytes:
+    """The bytes that `show` printed."""
+    out, rest = bytearray(), text
+    while rest:
+        head, slash, tail = rest.partition("\\")
+        out += head.encode("utf-8", "surrogateescape")
+        if not slash:
+            break
+        if tail.startswith("x") and len(tail) >= 3:
+            out += bytes.fromhex(tail[1:3])
+            rest = tail[3:]
+        else:
+            out += tail[:1].encode() or b"\\"
+            rest = tail[1:]
+    return bytes(out)

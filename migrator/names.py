@@ -1,0 +1,87 @@
+"""The names of everything this tool keeps in Redis; all begin with the namespace, so one ACL pattern covers them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from migrator.errors import UsageError
+from migrator.keys import tag_of
+
+CLAIMS = b"migrator:claims"  # the only name outside the namespace: which namespace moves which keys
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of one namespace. What concerns the whole namespace shares one slot; the rest stands beside the data."""
+
+    namespace: str
+
+    def __post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise UsageError(
+                f"the namespace {self.namespace!r} is not usable",
+                next="use letters, digits and . _ : - only",
+            )
+
+    def _central(self, what: str) -> bytes:
+        return f"{self.namespace}:{{{self.namespace}}}:{what}".encode()
+
+    @property
+    def prefix(self) -> bytes:
+        return f"{self.namespace}:".encode()
+
+    @property
+    def ledger(self) -> bytes:
+        return self._central("ledger")
+
+    @property
+    def history(self) -> bytes:
+        return self._central("history")
+
+    @property
+    def lease(self) -> bytes:
+        return self._central("lease")
+
+    @property
+    def checkpoints(self) -> bytes:
+        return self._central("checkpoints")
+
+    @property
+    def adapters(self) -> bytes:
+        return self._central("adapters")
+
+    def quarantine(self, id: str) -> bytes:
+        return self._central(f"quarantine:{id}")
+
+    def marker(self, id: str, tag: bytes) -> bytes:
+        return f"{self.namespace}:marker:{id}:".encode() + b"{" + tag + b"}"
+
+    def adopted(self, id: str, tag: bytes) -> bytes:
+        return f"{self.namespace}:adopted:{id}:".encode() + b"{" + tag + b"}"
+
+    def beside(self, role: str, id: str, key: bytes, slot_tag: bytes) -> bytes:
+        """The slot-mate of a key: `<ns>:<role>:<id>:{<tag>}[:<key>]`, for the roles `staged` and `old`.
+
+        The tag is the key's own, else the key itself if it can stand between braces, else `slot_tag`.
+        """
+        tag = tag_of(key) or (key if key and b"}" not in key else slot_tag)
+        name = self._beside_prefix(role, id) + tag + b"}"
+        return name if tag == key else name + b":" + key
+
+    def beside_glob(self, role: str, id: str) -> bytes:
+        return self._beside_prefix(role, id) + b"*"
+
+    def parse_beside(self, role: str, id: str, name: bytes) -> bytes | None:
+        """The key whose slot-mate this is, or None."""
+        prefix = self._beside_prefix(role, id)
+        if not name.startswith(prefix):
+            return None
+        tag, brace, rest = name[len(prefix) :].partition(b"}")
+        if not brace:
+            return None
+        return rest[1:] if rest.startswith(b":") else (tag if not rest else None)
+
+    def _beside_prefix(self, role: str, id: str) -> bytes:
+        return f"{self.namespace}:{role}:{id}:{{".encode()

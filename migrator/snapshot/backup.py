@@ -1,0 +1,159 @@
+"""The backup of what is removed: gzip'd parts under a manifest with their SHA-256, durable before anything goes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from migrator.errors import RefusedError, UsageError
+from migrator.snapshot.ndjson import Line, decode, encode
+
+MANIFEST = "manifest.json"
+PART_BYTES = 32 * 1024 * 1024  # uncompressed; bounds what is not yet durable, and memory
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    file: str
+    sha256: str
+    lines: int
+
+
+class Manifest(BaseModel):
+    """What a backup holds. `purpose` is `contract`, `adopted` or `discarded`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = 1
+    namespace: str
+    migration: str
+    epoch: int
+    purpose: str
+    parts: tuple[Part, ...] = ()
+
+
+class Backup:
+    """One backup directory, written in parts: a part counts once the manifest names it."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self._file: gzip.GzipFile | None = None
+        self._raw: BinaryIO | None = None
+        self._bytes = self._lines = 0
+
+    @staticmethod
+    def create(directory: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Backup:
+        """A new backup, or the one that is there, to be continued. Raises RefusedError if it belongs to another run."""
+        fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR") from None
+        if not (directory / MANIFEST).exists():
+            return Backup(directory, fresh)
+        found = read_manifest(directory)
+        if found.model_copy(update={"parts": ()}) != fresh:
+            raise RefusedError(f"{directory} holds another backup", next="give another --backup DIR")
+        return Backup(directory, found)
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= PART_BYTES
+
+    def write(self, line: Line) -> None:
+        if self._file is None:
+            self._raw = (self.directory / "part.tmp").open("wb")
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, filename="", mtime=0)
+        raw = encode(line)
+        self._file.write(raw)
+        self._bytes += len(raw)
+        self._lines += 1
+
+    def commit(self) -> None:
+        """Makes everything written so far durable: the part, then the manifest that names it."""
+        if self._file is None or self._raw is None:
+            return
+        self._file.close()
+        _sync(self._raw)
+        self._raw.close()
+        name = f"part-{len(self.manifest.parts) + 1:05d}.ndjson.gz"
+        temporary, final = self.directory / "part.tmp", self.directory / name
+        digest = _sha256(temporary)
+        temporary.replace(final)
+        part = Part(file=name, sha256=digest, lines=self._lines)
+        self.manifest = self.manifest.model_copy(update={"parts": (*self.manifest.parts, part)})
+        self._write_manifest()
+        self._file, self._raw, self._bytes, self._lines = None, None, 0, 0
+
+    def finish(self) -> None:
+        """The last commit; an empty backup gets its manifest too."""
+        self.commit()
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        temporary = self.directory / "manifest.tmp"
+        with temporary.open("wb") as file:
+            file.write(self.manifest.model_dump_json(indent=1).encode() + b"\n")
+            _sync(file)
+        temporary.replace(self.directory / MANIFEST)
+        handle = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def directory_for(base: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Path:
+    """Where a backup of that run lies under `--backup DIR`."""
+    return base / f"{namespace.replace(':', '_')}-{migration}-{purpose}-{epoch}"
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest. Raises UsageError if there is none or it is not readable."""
+    try:
+        return Manifest.model_validate_json((directory / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"there is no backup in {directory}", next="give the --backup DIR that contract used") from None
+    except (ValidationError, OSError) as error:
+        raise UsageError(f"{directory / MANIFEST} cannot be read ({type(error).__name__})",
+                         next="use another copy of the backup") from None  # fmt: skip
+
+
+def check(directory: Path) -> Manifest:
+    """The manifest, once every part was found whole. Raises UsageError for a part that is missing or was changed."""
+    manifest = read_manifest(directory)
+    for part in manifest.parts:
+        path = directory / part.file
+        if not path.exists():
+            raise UsageError(f"{path} is missing", next="use another copy of the backup; nothing was changed")
+        if _sha256(path) != part.sha256:
+            raise UsageError(f"{path} is damaged: its SHA-256 is not the one in the manifest",
+                             next="use another copy of the backup; nothing was changed")  # fmt: skip
+    return manifest
+
+
+def lines(directory: Path) -> Iterator[Line]:
+    """Every record of a checked backup, in the order it was written."""
+    for part in read_manifest(directory).parts:
+        path = directory / part.file
+        with gzip.open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield decode(raw, f"{path}:{number}")
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
