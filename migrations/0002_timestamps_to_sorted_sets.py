@@ -11,8 +11,7 @@ migration = Migration(
         inverse=lambda key, member, score: (member, format_ticks(score)),
         losses=("a score holds ticks to 128 (12.8 µs): up to ±64 ticks are lost once contract has removed the hash",),
         risks=(
-            "an application that uses the sorted set as soon as it exists must be stopped, or carry the adapter, "
-            "before expand",
+            "an application that uses a sorted set as soon as it exists is stopped, or has the adapter, before expand",
         ),
     )
 )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import redis
+from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
@@ -94,7 +95,7 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topology = topology
-        self._patience = patience
+        self.patience = patience
         self.on_wait = on_wait
         self._sleep = sleep
         self._clock = clock
@@ -140,7 +141,7 @@ class Client:
                     answers = exchange(node, [commands[i].packed(whole=i in unknown) for i in indexes])
                 except _LOST as error:
                     again += indexes
-                    wait.for_reason(f"{node.address}: {reason(error)}", error)
+                    wait.for_reason(where(node.address, error), error)
                     continue
                 for i, answer in zip(indexes, answers, strict=True):
                     if isinstance(answer, ResponseError) and self._again(i, answer, unknown, wait):
@@ -177,6 +178,10 @@ class Client:
         found = re.search(rb"run_id:(\w+)", info) if isinstance(info, bytes) else None
         return found[1].decode() if found else f"connection-{self._nonce}-{self._losses}"
 
+    def processes(self) -> str:
+        """The run_ids of all primaries."""
+        return ",".join(self.process(self.on_node(node, ("INFO", "server"))[0]) for node in self.nodes())
+
     def fingerprint(self) -> str:
         """Which node owns which slots; equal before and after means that no slot changed hands in between."""
         return self._patiently(self._topology.fingerprint)
@@ -206,13 +211,13 @@ class Client:
             return True
         return False
 
-    def _patiently(self, call: Callable[[], R], where: str = "") -> R:
+    def _patiently(self, call: Callable[[], R], address: str = "") -> R:
         wait = _Wait(self)
         while True:
             try:
                 return call()
             except (*_LOST, RedisClusterException) as error:
-                wait.for_reason(f"{where}: {reason(error)}".lstrip(": "), error)
+                wait.for_reason(where(address, error), error)
                 wait.pause()
 
 
@@ -240,7 +245,7 @@ class _Wait:
         self._client._losses += 1
         self._what, self._error = what, error
         if self._until is None:
-            self._until = self._client._clock() + self._client._patience
+            self._until = self._client._clock() + self._client.patience
             self._client.on_wait(what)
         self._pause = min(1.0, self._pause * 2 or 0.05)
 
@@ -348,7 +353,9 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]]) -> list[Reply]:
     """Sends all commands in one go on one connection and reads as many replies; refusals are values."""
     connection = node.pool.get_connection()
     try:
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        # Packed in C: a phase change on a cluster is 16384 commands, and redis-py packs each in Python first.
+        packed = [b"".join([pack_command(words) for words in commands])]  # type: ignore[arg-type] # its stub is for one
+        connection.send_packed_command(packed, check_health=False)
         replies: list[Reply] = []
         for _ in commands:
             try:
@@ -375,6 +382,12 @@ def checked(reply: Reply) -> Reply:
     if isinstance(reply, ResponseError):
         raise reply
     return reply
+
+
+def where(address: str, error: BaseException) -> str:
+    """What went wrong and where; many errors of the socket say the address themselves."""
+    text = reason(error)
+    return text if not address or address in text else f"{address}: {text}"
 
 
 def reason(error: BaseException) -> str:
@@ -452,6 +465,16 @@ def redacted(url: str) -> str:
 
 
 __all__ = [
-    "Arg", "Client", "Command", "Node", "Page", "RedisError", "Reply", "ResponseError",
-    "checked", "connect", "exchange", "redacted",
+    "Arg",
+    "Client",
+    "Command",
+    "Node",
+    "Page",
+    "RedisError",
+    "Reply",
+    "ResponseError",
+    "checked",
+    "connect",
+    "exchange",
+    "redacted",
 ]

@@ -72,7 +72,7 @@ class ApplyResult(_Result):
 
 
 class Counts(_Result):
-    """How many records there are; `low` and `high` bound it at 95 % where it was sampled, and equal it where counted."""
+    """How many records there are; `low` and `high` bound it at 95 %, and equal it where all were counted."""
 
     estimate: int
     low: int
@@ -154,6 +154,7 @@ class VerifyResult(_Result):
     unreadable: int
     examples: tuple[DifferenceResult, ...] = ()
     repaired: int = 0
+    next: str = ""
 
 
 class QuarantinedRecord(_Result):

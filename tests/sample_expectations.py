@@ -136,6 +136,11 @@ _SECRET_HEADERS = (
 _ROWS = '{"rows": [' + ", ".join(f'"row {n:06} äöü"' for n in range(60_000)) + "]}"
 _HEADERS = "{" + ",".join(f'"X-H-{n:04}":["vvvvvvvvvvvvvvvvvvvv"]' for n in range(5_000)) + "}"
 
+_IN_PROGRESS = (
+    "ok + StartedAtUnix=1759385735; missing from ae:jobs:inprogress: listed, "
+    "and with --repair-indexes added with the time of the repair"
+)
+
 _JOBS: dict[tuple[str, str], Expectation] = {
     # era A
     ("7f3c16da", "ok"): _job(b"7f3c16da-bd36-5d74-a505-cabe97fead41"),
@@ -185,8 +190,7 @@ _JOBS: dict[tuple[str, str], Expectation] = {
     ("9eb31457", "ok, lossy: report it"): _job(b"9eb31457-0724-5d14-a07d-a38fa8d546da", "empty result", Status=b"400"),
     (
         "b02f19e4",
-        "ok + StartedAtUnix=1759385735; missing from ae:jobs:inprogress: listed, "
-        + "and with --repair-indexes added with the time of the repair",
+        _IN_PROGRESS,
     ): _job(
         b"b02f19e4-2d2e-5061-af1f-32a7efb33aa4",
         Status=b"300",

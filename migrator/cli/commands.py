@@ -26,7 +26,7 @@ Options of every command, before or after it:
 
 app = typer.Typer(
     name="migrator",
-    help="Carries data in Redis from one shape to another while applications keep using it, and proves nothing was lost."
+    help="Carries data in Redis from one shape to another while applications use it, and proves nothing was lost."
     "\n\nSee what would happen: migrator plan. Do it: migrator apply. Where it stands: migrator status."
     "\n\nTry it all on an embedded server: migrator demo.",
     epilog=COMMON,
@@ -86,7 +86,9 @@ ThroughOption = Annotated[Through, typer.Option(help="How far.")]
 BackupOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where what is removed or overwritten is saved first.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it: nothing is asked, and nothing destructive is done without.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Do it: nothing is asked, and nothing destructive is done without.")
+]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
 RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
 
@@ -141,7 +143,9 @@ def apply(
     yes: YesOption = False,
     rate: RateOption = 0,
     backup: BackupOption = None,
-    repair_indexes: Annotated[bool, typer.Option("--repair-indexes", help="Make the index repairs the plan lists.")] = False,
+    repair_indexes: Annotated[
+        bool, typer.Option("--repair-indexes", help="Make the index repairs the plan lists.")
+    ] = False,
 ) -> int:
     """Carry migrations forward. The same command resumes after any stop or crash.
 
@@ -171,7 +175,9 @@ def _saved_plan(path: Path):  # type: ignore[no-untyped-def]
     try:
         return PlanResult.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise UsageError(f"{path} is not a saved plan ({type(error).__name__})", next="make one: migrator plan --out FILE") from None
+        raise UsageError(
+            f"{path} is not a saved plan ({type(error).__name__})", next="make one: migrator plan --out FILE"
+        ) from None
 
 
 @app.command()
@@ -187,7 +193,8 @@ def status(
 
     from migrator.cli.opened import opened, show
     from migrator.engine.forward import THROUGH
-    from migrator.engine.status import pending, status as look
+    from migrator.engine.status import pending
+    from migrator.engine.status import status as look
 
     with opened(ctx.obj, writes=False) as session:
         while True:
@@ -204,11 +211,17 @@ def status(
 def verify(
     ctx: typer.Context,
     id: Id,
-    sample: Annotated[float, typer.Option(metavar="SHARE", min=0.0001, max=1.0, help="Compare this share only, e.g. 0.05.")] = 1.0,
-    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after e.g. 30s; then it is incomplete.")] = None,
+    sample: Annotated[
+        float, typer.Option(metavar="SHARE", min=0.0001, max=1.0, help="Compare this share only, e.g. 0.05.")
+    ] = 1.0,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after e.g. 30s; then it is incomplete.")
+    ] = None,
     rate: RateOption = 0,
     repair: Annotated[bool, typer.Option("--repair", help="Before the switch: repair from the old shape.")] = False,
-    foreign: Annotated[Truth | None, typer.Option(help="After the switch: the side that wins where they differ.")] = None,
+    foreign: Annotated[
+        Truth | None, typer.Option(help="After the switch: the side that wins where they differ.")
+    ] = None,
     backup: BackupOption = None,
 ) -> int:
     """Compare every record of both shapes. Exit 30 if any differs, 31 if not all were compared."""

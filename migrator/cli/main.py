@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 import typer
 
@@ -50,7 +51,7 @@ def _command(words: list[str]) -> str:
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    return "--format=json" in words or any(a == "--format" and b == "json" for a, b in zip(words, words[1:], strict=False))
+    return "--format=json" in words or any(a == "--format" and b == "json" for a, b in pairwise(words))
 
 
 def _unexpected(error: Exception) -> MigratorError:
@@ -59,8 +60,9 @@ def _unexpected(error: Exception) -> MigratorError:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
     # Not the message alone: it may come from a library and say nothing of where.
-    return MigratorError(f"{type(error).__name__}{where}: {error}", next="please report this; nothing half done is hidden: "
-                         "run migrator status")  # fmt: skip
+    return MigratorError(
+        f"{type(error).__name__}{where}: {error}", next="please report this; where things stand: migrator status"
+    )
 
 
 def report(error: MigratorError, settings: Common) -> int:

@@ -25,7 +25,12 @@ from migrator.names import Names
 
 @contextmanager
 def opened(
-    settings: Common, *, writes: bool = True, rate: float = 0, yes: bool = False, backup: Path | None = None,
+    settings: Common,
+    *,
+    writes: bool = True,
+    rate: float = 0,
+    yes: bool = False,
+    backup: Path | None = None,
     repair_indexes: bool = False,
 ) -> Iterator[Session]:
     """A session. Where the command writes, a signal is heard between batches; where it only reads, at once."""
@@ -52,7 +57,7 @@ def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     """Both handlers are set: a job in the background inherits SIGINT ignored."""
 
     def heard(signum: int, _: FrameType | None) -> None:
-        # While Redis is not connected yet, or nothing is written, there is no batch to wait for. A second signal insists.
+        # While Redis is not connected yet, or nothing is written, no batch is waited for. A second signal insists.
         if at_once or stop.signum:
             raise InterruptedRunError(signum)
         stop.ask(signum)

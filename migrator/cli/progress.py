@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import NoReturn
 
 LINE_EVERY = 5.0  # seconds
 
@@ -15,7 +16,7 @@ class Terminal:
         from tqdm import tqdm
 
         self._tqdm = tqdm
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[NoReturn] | None = None
 
     def say(self, text: str) -> None:
         self._tqdm.write(text, file=sys.stderr)
@@ -47,6 +48,8 @@ class Log:
         self._task, self._done, self._next = task, 0, time.monotonic() + LINE_EVERY
 
     def advance(self, records: int) -> None:
+        if not self._task:
+            return
         self._done += records
         if time.monotonic() >= self._next:
             self.say(f"{self._task}: {self._done:,} records")
@@ -55,7 +58,7 @@ class Log:
     def end(self) -> None:
         if self._done:
             self.say(f"{self._task}: {self._done:,} records, done")
-        self._done = 0
+        self._task, self._done = "", 0
 
 
 def observer() -> Terminal | Log:

@@ -32,7 +32,10 @@ def as_text(result: BaseModel) -> str:
         return _quarantine(result)
     if isinstance(result, models.HistoryResult):
         rows = [(e.at[:19].replace("T", " "), e.id[:4], e.what, e.detail) for e in result.events]
-        return _table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34)) or "Nothing has been done yet."
+        return (
+            _table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34))
+            or "Nothing has been done yet."
+        )
     if isinstance(result, models.LockResult):
         return _lock(result)
     if isinstance(result, models.NewResult):
@@ -81,8 +84,7 @@ def _plan_lists(one: models.MigrationPlan) -> list[str]:
         out += ["", "  cannot be mapped (they stay untouched, in quarantine):"]
         out += [wrapped(f"{_where(r.key, r.member)}: {r.reason}", first="  - ") for r in one.rejected[:_EXAMPLES]]
     if one.index_repairs_total:
-        out += ["", f"  {one.index_repairs_total:,} index memberships do not follow from their records;"
-                " --repair-indexes mends them:"]  # fmt: skip
+        out += ["", f"  {one.index_repairs_total:,} index memberships are wrong; --repair-indexes mends them:"]
         for repair in one.index_repairs[:_EXAMPLES]:
             age = f", due {_seconds(repair.age_seconds)} ago" if (repair.age_seconds or 0) > 0 else ""
             out.append(wrapped(f"{repair.repair} {repair.member} in {repair.index}{age}", first="  - "))
@@ -106,7 +108,11 @@ def _apply(result: models.ApplyResult) -> str:
         stopped = result.stopped
         lines = [wrapped(f"stopped at {stopped.phase}: {stopped.reason}")]
         if stopped.next:
-            lines.append(f"next: {stopped.next}" if stopped.next.startswith("migrator ") else wrapped(stopped.next, first="next: "))
+            lines.append(
+                f"next: {stopped.next}"
+                if stopped.next.startswith("migrator ")
+                else wrapped(stopped.next, first="next: ")
+            )
         parts.append("\n".join(lines))
     return "\n\n".join(parts) or "There is no migration."
 
@@ -143,14 +149,17 @@ def _verify(result: models.VerifyResult) -> str:
     found = sum(getattr(result, name) for name in names)
     verdict = "ok" if result.complete and not found else "incomplete" if not found else "DIFFERENCES"
     rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in names)]]
-    out = [f"{result.id}: {verdict}", _table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable"))]
+    out = [
+        f"{result.id}: {verdict}",
+        _table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable")),
+    ]
     if result.repaired:
         out.append(f"repaired {result.repaired:,}")
     if not result.complete:
         out.append("Not everything was compared: this is no proof.")
     out += [wrapped(f"{d.verdict}: {_where(d.key, d.member)} ({d.why})", first="- ") for d in result.examples]
-    if found:
-        out.append(f"next: migrator verify {result.id[:4]} --repair")
+    if result.next:
+        out.append(f"next: {result.next}")
     return "\n".join(out)
 
 

@@ -10,6 +10,7 @@ from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
 from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.guards import claim, release_claim
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
@@ -68,6 +69,7 @@ def _step_back(run: Run) -> None:
 def _uncontract(run: Run) -> None:
     saved = backup_of(run)
     check_mapping(run)
+    claim(run)
     if run.entry.phase == "contracted":
         run.change("reverting", rolled_back=True, swept=False)
     rebuild(run, saved)
@@ -115,6 +117,7 @@ def _clean(run: Run) -> None:
             raise RefusedError(f"{run.id}: something keeps writing the new shape in pending",
                                next="stop the application that does, then run the rollback again")  # fmt: skip
         _adopted_back(run, family)
+    release_claim(run)
     run.quarantine.clear()
     run.put("cleaned", "the new shape is removed", run.ledger.forget_words(run.id), cleaning=False, adopted="",
             tally=run.entry.tally.__class__())  # fmt: skip
@@ -182,9 +185,8 @@ def _adopt_page(run: Run, family: Family, pairs: list[Pair]) -> None:
         for line in dump.collection(run.client, run.client.db, family.kinds["new"], pair.new, pair.new):
             saving.write(line)
     saving.finish()
-    words: list[tuple[Arg, ...]] = []
-    for pair in pairs:
-        words.append(("SADD", run.names.adopted(run.id, run.client.slot_tag(run.client.slot(pair.old))), pair.new))
+    tags = [run.client.slot_tag(run.client.slot(pair.old)) for pair in pairs]
+    words = [("SADD", run.names.adopted(run.id, tag), pair.new) for tag, pair in zip(tags, pairs, strict=True)]
     guarded(run, run.guard("pending"), words)
     run.put(adopted=str(base))
 
@@ -240,21 +242,23 @@ def restore(run: Run) -> None:
     backup.check(path)
     if run.entry.phase != "closed":
         run.change("closed", rolled_back=True, swept=False)
-    discarded = base / f"discarded-{run.entry.epoch}"
+    epoch = run.entry.epoch
+    discarded = directory_for(base / f"discarded-{epoch}", run.names.namespace, run.id, epoch, "discarded")
     saving = Backup.create(discarded, run.names.namespace, run.id, run.entry.epoch, "discarded")
     for number, family in enumerate(run.families):
         _discard(run, family, number, saving)
         _retired_back(run, family, number)
     _put_saved(run, path)
-    run.change("pending", detail=f"restored from {path.name}; later writes are in {discarded.name}", cleaning=True)
+    run.change(
+        "pending", detail=f"restored from {path.name}; later writes are in {discarded.parent.name}", cleaning=True
+    )
     _clean(run)
 
 
 def _put_saved(run: Run, path: Path) -> None:
     run.observer.begin(f"{run.id}: restore", None)
     for line in backup.lines(path):
-        family = next((f for f in run.families if f.from_old(line.key) and f.kinds["old"] == line.kind), None)
-        if family is not None:
+        if any(f.from_old(line.key) and line.kind in f.kinds.values() for f in run.families):
             put_line(run, guard_phase="closed", line=line, name=line.key)
         run.observer.advance(1)
         run.tick()
@@ -299,4 +303,3 @@ def _retired_back(run: Run, family: Family, number: int) -> None:
         yield Progress({"restored": len(pairs)})
 
     Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_COLLECTIONS, resume=False).all()
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches
+from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
 from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
 from migrator.engine.values import members_from_page, scan_words
@@ -43,8 +43,11 @@ def _keys_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
-        for batch in key_batches(run, family, "old", pairs):
+        too_large: list[Pair] = []
+        for batch in key_batches(run, family, "old", pairs, too_large):
             yield Progress(copy_keys(run, family, FORWARD, batch))
+        if too_large:
+            yield Progress(reject_too_large(run, too_large))
 
     return step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from migrator.engine import back, dump, recover
@@ -78,7 +78,9 @@ def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
                 _apply_one(session, lease, module, goal, asked=bool(ids), notes=notes)
             except _STOPS as error:
                 phase = session.entries()[module.id].phase
-                stopped = Stopped(id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next)
+                stopped = Stopped(
+                    id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next
+                )
                 break
             lease.keep()
     entries = session.entries()
@@ -86,9 +88,7 @@ def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
     return ApplyResult(migrations=states, stopped=stopped, notes=tuple(notes))
 
 
-def _apply_one(
-    session: Session, lease: Lease, module: Module, goal: Phase, *, asked: bool, notes: list[str]
-) -> None:
+def _apply_one(session: Session, lease: Lease, module: Module, goal: Phase, *, asked: bool, notes: list[str]) -> None:
     entries = session.entries()
     entry = entries[module.id]
     if entry.rolled_back and not asked:
@@ -148,12 +148,16 @@ def _init_at(session: Session, lease: Lease, module: Module, at: str) -> None:
     if at == "markers":
         entry = _from_markers(session, module, entry)
     elif any_marker(session.client, session.names, module) is not None or (known and known.phase != "pending"):
-        raise RefusedError(f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes")
+        raise RefusedError(
+            f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes"
+        )
     elif at == "contracted":
         if any_old(session.reader(module, entry)):
             raise RefusedError(f"{module.id}: there are records in the old shape",
                                next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
-        entry = entry.model_copy(update={"phase": "contracted", "epoch": 1, "swept": True, "expanded_at": entry.known_at})
+        entry = entry.model_copy(
+            update={"phase": "contracted", "epoch": 1, "swept": True, "expanded_at": entry.known_at}
+        )
     session.ledger.put(lease, entry, f"init --at {at}")
 
 
@@ -166,10 +170,12 @@ def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
                            next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
     phase, epoch, checksum = states.pop()
     if checksum and checksum != module.checksum:
-        raise RefusedError(f"{module.path} is not the module the markers were made with", next="put the file back as it was")
+        raise RefusedError(
+            f"{module.path} is not the module the markers were made with", next="put the file back as it was"
+        )
     swept = phase == "contracted" and not checksum
-    return entry.model_copy(update={"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept,
-                                    "expanded_at": entry.known_at})  # fmt: skip
+    found = {"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept}
+    return entry.model_copy(update={**found, "expanded_at": entry.known_at})
 
 
 # verify
@@ -225,7 +231,23 @@ def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> 
         id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
         different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
         examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
+        next=_after_verify(run, counts),
     )  # fmt: skip
+
+
+def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
+    number, phase = run.module.number, run.entry.phase
+    if sum(counts[fault] for fault in FAULTS) == 0:
+        return ""
+    if phase == "pending":
+        return f"migrator apply {number}"
+    if not sum(counts[fault] for fault in FAULTS if fault != "unreadable"):
+        return f"migrator quarantine list {number}"
+    if phase == "switched":
+        return f"migrator verify {number} --foreign old --backup DIR (or --foreign new)"
+    if phase == "reverting":
+        return f"migrator rollback {number} --to switched --backup DIR --yes"
+    return f"migrator verify {number} --repair"
 
 
 def verify_exit(result: VerifyResult) -> int:
@@ -312,7 +334,9 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
                 break
             except MarkersMovedError:
                 session.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    return ApplyResult(migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.unsaid))
+    return ApplyResult(
+        migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.unsaid)
+    )
 
 
 # quarantine
@@ -335,13 +359,20 @@ def _quarantined(run: Run) -> Iterator[QuarantinedRecord]:
 
 
 def quarantine_accept(
-    session: Session, id: str, *, keys: Sequence[bytes] = (), member: bytes | None = None, reason: str | None = None,
+    session: Session,
+    id: str,
+    *,
+    keys: Sequence[bytes] = (),
+    member: bytes | None = None,
+    reason: str | None = None,
     everything: bool = False,
 ) -> QuarantineResult:
     """Accepts records as they are: they stay in the old shape and no longer hold the migration up."""
     module = session.modules.find(id)
     if not (keys or reason or everything):
-        raise UsageError("name the records: KEY…, --reason R or --all", next=f"migrator quarantine list {module.number}")
+        raise UsageError(
+            "name the records: KEY…, --reason R or --all", next=f"migrator quarantine list {module.number}"
+        )
     with session.leased() as lease:
         run = session.run(lease, module)
         names = {name for name, record in run.quarantine.items() if everything or record.reason == reason}
@@ -417,6 +448,7 @@ def lock_show(session: Session) -> LockResult:
 
 
 def lock_break(session: Session, token: str) -> LockResult:
-    break_lease(session.client, session.names, token)
+    """Breaks the lease and raises the fence everywhere, so that whoever held it writes nothing more."""
+    number = break_lease(session.client, session.names, token)
+    session.fence_off(number)
     return lock_show(session)
-

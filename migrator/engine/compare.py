@@ -14,7 +14,7 @@ from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.copy import Member, Way, copy_keys, copy_members, foreign_type, key_batches
+from migrator.engine.copy import TOO_LARGE, Member, Way, copy_keys, copy_members, foreign_type, key_batches
 from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
 from migrator.engine.values import (
@@ -79,7 +79,7 @@ class Outcome:
         if self.until is not None and time.monotonic() > self.until:
             raise _TimeUpError
         # Batches are drawn, not records: a batch costs a round trip whether it is whole or not.
-        return self.share >= 1.0 or random.random() < self.share  # noqa: S311 - a sample, not a secret
+        return self.share >= 1.0 or random.random() < self.share
 
 
 class _TimeUpError(Exception):
@@ -120,7 +120,8 @@ def recheck(run: Run) -> None:
                 is_type = run.client.one(key, "TYPE", key).decode()
                 lasting = is_type not in ("none", family.kinds["old"])
             elif member is None:
-                lasting = judge_keys(run, family, [pair])[0].verdict == "unreadable"
+                readable = [p for batch in key_batches(run, family, "old", [pair]) for p in batch]
+                lasting = any(d.verdict == "unreadable" for d in judge_keys(run, family, readable)) or not readable
             else:
                 members = read_old(run, family, pair, [member])
                 lasting = any(d.verdict == "unreadable" for d in judge_members(run, family, pair, members))
@@ -141,9 +142,13 @@ def _step(run: Run, family: Family, side: str, outcome: Outcome) -> Step:
 def _old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
-        for batch in key_batches(run, family, "old", pairs):
+        too_large: list[Pair] = []
+        for batch in key_batches(run, family, "old", pairs, too_large):
             if outcome.wanted():
                 yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, batch)))
+        unread = [Difference(p, None, *_unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
+        if unread:
+            yield Progress(_account(outcome, unread))
 
     return step
 
@@ -299,9 +304,7 @@ def scan(kind: Kind, key: bytes) -> Callable[[int], tuple[Arg, ...]]:
     return lambda cursor: scan_words(kind, key, cursor, PAGE_MEMBERS)
 
 
-def member_batches(
-    kind: Kind, pages: Iterator[tuple[int, list[bytes]]]
-) -> Iterator[tuple[int, list[Member], bool]]:
+def member_batches(kind: Kind, pages: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[Member], bool]]:
     """Pages cut to bounded batches: (next cursor, members, whether the page ends here)."""
     for cursor, flat in pages:
         members = members_from_page(kind, flat)
@@ -309,9 +312,7 @@ def member_batches(
             yield cursor, members[start : start + PAGE_MEMBERS], start + PAGE_MEMBERS >= len(members)
 
 
-def _settle_members(
-    run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]
-) -> Counter[str]:
+def _settle_members(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
     found = judge_members(run, family, pair, batch)
     wrong = len(_mendable(found))
     for _ in range(REPAIR_ROUNDS):
@@ -406,9 +407,7 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
     return step
 
 
-def _judge_new(
-    run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]
-) -> Counter[str]:
+def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
     """Only what has no old member is counted here; the rest was judged from the old side."""
     origins = {name: _origin(family, pair, name, value) for name, value in batch}
     extras = _extras(run, family, pair, origins)
@@ -436,4 +435,3 @@ def _extras(run: Run, family: Family, pair: Pair, origins: dict[bytes, bytes]) -
         return []
     _, _, old, new = read_members(run, family, pair, list(origins.values()), list(origins))
     return [n for n, was, now in zip(origins, old, new, strict=True) if was is None and now is not None]
-

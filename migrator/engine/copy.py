@@ -78,13 +78,22 @@ class KeyJob:
     wanted: list[bytes]
 
 
-def key_batches(run: Run, family: Family, side: Side, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Pairs in batches bounded by number and by the bytes of the side that is read."""
+def key_batches(
+    run: Run, family: Family, side: Side, pairs: Sequence[Pair], too_large: list[Pair] | None = None
+) -> Iterator[list[Pair]]:
+    """Pairs in batches bounded by number and by the bytes of the side that is read.
+
+    A key of more than 16 MB is never read whole: it is left out, and put in `too_large` where that is given.
+    """
     kind = family.kinds[side]
     sizes = _sizes(run, kind, [pair.old if side == "old" else pair.new for pair in pairs])
     batch: list[Pair] = []
     weight = 0
     for pair, size in zip(pairs, sizes, strict=True):
+        if size > MAX_BYTES:
+            if too_large is not None:
+                too_large.append(pair)
+            continue
         if batch and (len(batch) >= BATCH_RECORDS or weight + size > BATCH_BYTES):
             yield batch
             batch, weight = [], 0
@@ -122,9 +131,7 @@ def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Coun
     return counts
 
 
-def _read_keys(
-    run: Run, family: Family, way: Way, pairs: Sequence[Pair], counts: Counter[str]
-) -> list[KeyJob]:
+def _read_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair], counts: Counter[str]) -> list[KeyJob]:
     kind = family.kinds[way.truth]
     names = [way.names(pair)[0] for pair in pairs]
     replies = run.client.run([Command(name, read_words(kind, name)) for name in names])
@@ -144,16 +151,12 @@ def _read_keys(
     return jobs
 
 
-def _map_key(
-    run: Run, family: Family, way: Way, pair: Pair, reply: Reply, counts: Counter[str]
-) -> KeyJob | None:
+def _map_key(run: Run, family: Family, way: Way, pair: Pair, reply: Reply, counts: Counter[str]) -> KeyJob | None:
     value = from_reply(family.kinds[way.truth], reply)
     expected = to_items(family.kinds[way.truth], value)
     try:
         if fault := family.fault(pair):
             raise Unmappable(fault)
-        if sum(map(len, expected)) > MAX_BYTES:
-            raise Unmappable("too-large: more than 16 MB in one key; it has to move by member")
         wanted = to_items(family.kinds[way.copy], way.map_key(family, pair, value))
     except Unmappable as error:
         _reject(run, pair, None, error.reason, digest(expected), counts)
@@ -199,6 +202,17 @@ def write_keys(run: Run, family: Family, way: Way, jobs: Sequence[KeyJob]) -> li
         for i, code in zip(indexes, refusal(reply, run.id), strict=True):
             codes[i] = code
     return codes
+
+
+TOO_LARGE = "too-large: more than 16 MB in one key; it has to move by member"
+
+
+def reject_too_large(run: Run, pairs: Sequence[Pair]) -> Counter[str]:
+    """Lists keys that were not read; their digest is only that they are too large."""
+    counts: Counter[str] = Counter(scanned=len(pairs))
+    for pair in pairs:
+        _reject(run, pair, None, TOO_LARGE, "too-large", counts)
+    return counts
 
 
 Member = tuple[bytes, MemberValue]
@@ -275,9 +289,7 @@ def _read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: 
     return found
 
 
-def _reject(
-    run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str, counts: Counter[str]
-) -> None:
+def _reject(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str, counts: Counter[str]) -> None:
     run.quarantine.reject(pair, member, why, value_digest)
     counts["quarantined"] += 1
 

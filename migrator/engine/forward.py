@@ -10,15 +10,14 @@ from migrator.engine.back import adopt
 from migrator.engine.backfill import backfill
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD
-from migrator.engine.guards import reached, refusals
+from migrator.engine.guards import claim, reached, refusals
 from migrator.engine.recover import reconcile
 from migrator.engine.run import Run
-from migrator.engine.sweep import any_old, sweep
+from migrator.engine.sweep import any_old, save_native, sweep
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, LedgerBackwardsError, QuarantineError, RefusedError
 from migrator.ledger import Comparison
 from migrator.ledger.lease import server_ms
-from migrator.names import CLAIMS
 from migrator.phases import Phase
 
 THROUGH: dict[str, Phase] = {
@@ -35,8 +34,10 @@ _OLD_IS_TRUE: tuple[Phase, ...] = ("expanded", "backfilled", "verified")
 def carry_forward(run: Run, goal: Phase) -> None:
     """Carries one migration to `goal`. Nothing is compared where it has come as far already."""
     if run.entry.cleaning:
-        raise RefusedError(f"{run.id}: its rollback to pending is not finished",
-                           next=f"finish it with: migrator rollback {run.module.number} --to pending --yes")  # fmt: skip
+        raise RefusedError(
+            f"{run.id}: its rollback to pending is not finished",
+            next=f"finish it with: migrator rollback {run.module.number} --to pending --yes",
+        )
     if run.entry.phase == "closed":
         raise RefusedError(f"{run.id}: a restore is under way", next="finish it: run the restore again")
     if run.entry.phase == "reverting" and goal != "contracted":
@@ -64,7 +65,9 @@ def carry_forward(run: Run, goal: Phase) -> None:
             return
         except MarkersMovedError:
             run.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    raise LedgerBackwardsError(f"{run.id}: markers keep going back", next="let the failovers settle, then run this again")
+    raise LedgerBackwardsError(
+        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
+    )
 
 
 def _repair_indexes(run: Run) -> None:
@@ -78,37 +81,41 @@ def _repair_indexes(run: Run) -> None:
 
 
 class _Evidence:
-    """The comparison this very run made, and on which slot map: it spares `switch` a second one."""
+    """The comparison this very run made: it spares `switch` a second one."""
 
     def __init__(self) -> None:
-        self.clean_at: tuple[int, str] | None = None
+        self._clean_at: tuple[int, str, str] | None = None
+
+    def gained(self, run: Run) -> None:
+        self._clean_at = self._now(run)
+
+    def holds(self, run: Run) -> bool:
+        """Whether every server is the same process as then, and every slot where it was."""
+        return self._clean_at == self._now(run)
+
+    def _now(self, run: Run) -> tuple[int, str, str]:
+        return run.entry.epoch, run.client.fingerprint(), run.client.processes()
 
 
 def check_contract_asked(run: Run) -> None:
     """Contract removes data: only on the operator's word, and only into a backup."""
     if not run.options.yes:
         raise RefusedError(f"{run.id}: contract removes the old shape", next="add --yes to have that done")
-    if run.entry.phase == "contracted" and run.entry.backup and run.options.backup is not None:
-        if str(run.options.backup.resolve()) != run.entry.backup:
-            raise RefusedError(f"{run.id}: this contract began with --backup {run.entry.backup}",
-                               next="name that directory again")  # fmt: skip
-    if run.options.backup is None and (run.entry.phase == "contracted" or any_old(run)):
+    base = run.options.backup
+    begun = run.entry.backup if run.entry.phase in ("contracted", "reverting") else ""
+    if begun and base is not None and str(base.resolve()) != begun:
+        raise RefusedError(f"{run.id}: this contract began with --backup {begun}", next="name that directory again")
+    if base is None and (run.entry.phase == "contracted" or any_old(run)):
         raise RefusedError(f"{run.id}: the old shape is removed only into a backup", next="add --backup DIR")
 
 
 def _expand(run: Run, _: _Evidence) -> None:
     for remark in refusals(run):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
-    _claim(run)
+    claim(run)
     adopt(run)
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
                rolled_back=False)  # fmt: skip
-
-
-def _claim(run: Run) -> None:
-    """Says in a place all namespaces share who moves these keys. Where the ACL refuses that, the plan says so."""
-    for family in run.families:
-        run.client.run_one(CLAIMS, "HSETNX", CLAIMS, family.move.source.template, run.names.namespace)
 
 
 def _backfill(run: Run, _: _Evidence) -> None:
@@ -122,13 +129,13 @@ def _backfill(run: Run, _: _Evidence) -> None:
 def _verify(run: Run, evidence: _Evidence) -> None:
     outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
     counts = _compare(run, outcome)
-    evidence.clean_at = (run.entry.epoch, run.client.fingerprint())
+    evidence.gained(run)
     hold_on(run, counts)
     run.change("verified")
 
 
 def _switch(run: Run, evidence: _Evidence) -> None:
-    if evidence.clean_at != (run.entry.epoch, run.client.fingerprint()):
+    if not evidence.holds(run):
         outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
         hold_on(run, _compare(run, outcome))
     _check_quiet(run)
@@ -138,15 +145,20 @@ def _switch(run: Run, evidence: _Evidence) -> None:
 def _contract(run: Run, _: _Evidence) -> None:
     hold_on(run, _compare(run, Outcome()))
     _check_quiet(run)
-    base = run.options.backup
-    path = str(base.resolve()) if base is not None and run.entry.comparison and run.entry.comparison.compared else ""
-    run.change("contracted", backup=path, backup_epoch=run.entry.epoch + 1, swept=False)
+    base, epoch = run.options.backup, run.entry.epoch + 1
+    if base is not None:
+        save_native(run, epoch)
+    run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=epoch if base else 0, swept=False)
 
 
 def _contract_again(run: Run, _: _Evidence) -> None:
-    """From `reverting`: the way back is given up; what was rebuilt is retired again."""
+    """From `reverting`: the way back is given up; what was rebuilt is retired again, into the same backup, which may
+    hold what was not rebuilt yet."""
     base = run.options.backup
-    run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=run.entry.epoch + 1, swept=False)
+    if run.entry.backup or base is None:
+        run.change("contracted", swept=False)
+    else:
+        run.change("contracted", backup=str(base.resolve()), backup_epoch=run.entry.epoch + 1, swept=False)
 
 
 def _sweep(run: Run, _: _Evidence) -> None:
@@ -204,5 +216,3 @@ def _check_quiet(run: Run) -> None:
 
 def _sentence(counts: dict[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items())
-
-

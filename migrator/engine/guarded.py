@@ -20,7 +20,9 @@ def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None
         assert isinstance(words[1], bytes)
         groups.setdefault(run.client.slot(words[1]), []).append(words)
     calls = [
-        _call(run, guard, slot, group[i : i + BATCH]) for slot, group in groups.items() for i in range(0, len(group), BATCH)
+        _call(run, guard, slot, group[i : i + BATCH])
+        for slot, group in groups.items()
+        for i in range(0, len(group), BATCH)
     ]
     for reply in run.client.run(calls):
         refusal(reply, run.id)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from migrator.client import Client, ResponseError
 from migrator.engine.family import Family
 from migrator.engine.run import Run
+from migrator.errors import RefusedError
 from migrator.keys import slot_of
 from migrator.ledger import Entry
 from migrator.models import Remark
@@ -84,11 +85,34 @@ def _claimed(run: Run, family: Family) -> Iterator[Remark]:
         )
 
 
+def claim(run: Run) -> None:
+    """Says in a place all namespaces share who moves these keys. Where the ACL refuses that, the plan says so.
+
+    Raises RefusedError if another namespace was faster.
+    """
+    for family in run.families:
+        run.client.run_one(CLAIMS, "HSETNX", CLAIMS, family.move.source.template, run.names.namespace)
+        for remark in _claimed(run, family):
+            raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
+
+
+def release_claim(run: Run) -> None:
+    """The keys are free again: in `pending`, and once the old shape is gone."""
+    for family in run.families:
+        template = family.move.source.template
+        if run.client.run_one(CLAIMS, "HGET", CLAIMS, template) == run.names.namespace.encode():
+            run.client.run_one(CLAIMS, "HDEL", CLAIMS, template)
+
+
+def claims_readable(run: Run) -> bool:
+    return not isinstance(run.client.run_one(CLAIMS, "HLEN", CLAIMS), ResponseError)
+
+
 def _own_output(family: Family) -> Iterator[Remark]:
     """A target that the source template matches would be walked as a source for ever."""
     if family.same_name:
         return
-    probe = {name: b"1" for name in family.move.source.captures}
+    probe = dict.fromkeys(family.move.source.captures, b"1")
     if family.move.source.parse(family.move.target.format(probe)) is not None:
         yield Remark(
             code="output-matches-source",

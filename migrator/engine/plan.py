@@ -12,7 +12,7 @@ from migrator.engine import indexes
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import MAX_BYTES, foreign_type
 from migrator.engine.family import Family, Pair
-from migrator.engine.guards import blocked_by, info_field, refusals
+from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import Session, random_keys
@@ -46,7 +46,9 @@ class _Findings:
     losing: int = 0
 
     def reject(self, key: bytes, reason: str, member: bytes | None = None) -> None:
-        self.rejected.append(RejectedRecord(key=show(key), reason=reason, member=None if member is None else show(member)))
+        self.rejected.append(
+            RejectedRecord(key=show(key), reason=reason, member=None if member is None else show(member))
+        )
 
 
 def plan(session: Session, ids: Sequence[str], through: Phase) -> PlanResult:
@@ -284,7 +286,7 @@ def _refused(run: Run, found: _Findings) -> Iterator[Remark]:
 
 
 def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
-    """Target keys that exist before anything was done: of another type they refuse, of the right one they are adopted."""
+    """Target keys that exist before anything was done: of another type, a refusal; of the right one, adopted."""
     if family.same_name:
         return
     right = 0
@@ -313,12 +315,15 @@ def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
                  "that it writes through the adapters")  # fmt: skip
     for move in run.module.migration.moves:
         if isinstance(move, KeyMove) and move.same_name:
-            yield Remark(code="same-name", text=f"in-place type change: {move.source.template} becomes a "
-                         f"{move.target.kind} under the same name at contract; until then it is built aside")  # fmt: skip
+            text = f"in-place type change: {move.source.template} becomes a {move.target.kind} at contract"
+            yield Remark(code="same-name", text=f"{text}; until then the new shape is built aside")
         for text in move.risks:
             yield Remark(code="migration", text=text)
         if move.inverse is None:
             yield Remark(code="no-inverse", text="there is no inverse: after contract only restore leads back")
+    if not claims_readable(run):
+        yield Remark(code="no-claims", text="migrator:claims may not be read: a second namespace on the same keys "
+                     "would go unnoticed")  # fmt: skip
     policies = info_field(run.client, "memory", "maxmemory_policy")
     if not policies:
         yield Remark(code="no-info", text="INFO is not permitted: the eviction policy cannot be read, and any lost "
@@ -338,5 +343,3 @@ def _memory_risk(run: Run) -> Iterator[Remark]:
     used = [int(v) for v in info_field(run.client, "memory", "used_memory")]
     if any(limit and now > limit * 0.5 for limit, now in zip(limits, used, strict=False)):
         yield Remark(code="memory", text="more than half of maxmemory is used: both shapes exist until contract")
-
-

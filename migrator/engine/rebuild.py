@@ -11,8 +11,17 @@ from migrator.client import Arg
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, read_members, scan
-from migrator.engine.copy import BACKWARD, KeyJob, Member, MemberJob, copy_keys, copy_members, key_batches
-from migrator.engine.copy import write_keys, write_members
+from migrator.engine.copy import (
+    BACKWARD,
+    KeyJob,
+    Member,
+    MemberJob,
+    copy_keys,
+    copy_members,
+    key_batches,
+    write_keys,
+    write_members,
+)
 from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.run import Run
@@ -84,9 +93,7 @@ def line_members(family: Family, line: Line) -> list[Member]:
     kind = family.kinds["old"]
     if kind == "set":
         return [(name, None) for name in line.items]
-    return [
-        (line.items[i], member_from_wire(kind, line.items[i + 1])) for i in range(0, len(line.items), 2)
-    ]
+    return [(line.items[i], member_from_wire(kind, line.items[i + 1])) for i in range(0, len(line.items), 2)]
 
 
 def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
@@ -217,4 +224,3 @@ def _drop_retired(run: Run, family: Family, number: int) -> None:
         yield Progress({"removed": len(names)})
 
     Walk(run, f"drop-retired-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
-

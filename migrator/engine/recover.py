@@ -15,13 +15,12 @@ State = tuple[Phase, int]
 
 def reconcile(run: Run) -> None:
     """Brings markers and ledger together before anything else is done. Does nothing where they agree."""
-    markers = run.markers.read()
+    markers, run.seen = run.seen or run.markers.raise_fence(run.lease.fence), None
     missing = [slot for slot, marker in markers.items() if marker is None]
     if missing:
         entry = run.entry
         run.markers.create(entry.phase, entry.epoch, run.lease.fence, entry.checksum, missing)
         markers = run.markers.read()
-    run.markers.raise_fence(run.lease.fence)
     states = {(m.phase, m.epoch) for m in markers.values() if m is not None}
     here: State = (run.entry.phase, run.entry.epoch)
     intent = run.entry.intent
@@ -79,7 +78,7 @@ def _compare_again(run: Run, markers: dict[int, Marker | None]) -> None:
     wrong = sum(counts[fault] for fault in FAULTS)
     if wrong:
         raise DifferencesError(
-            f"{run.id}: a failover took {len(slots)} slots back from {run.entry.phase}, and {wrong} records in them differ",
+            f"{run.id}: a failover took {len(slots)} slots back from {run.entry.phase}; {wrong} records in them differ",
             next=f"look at them with: migrator verify {run.module.number}",
         )
     _set(run, {slot: markers[slot] for slot in slots}, here, run.entry.checksum)

@@ -11,7 +11,7 @@ _FIELDS = 24
 
 
 def shape(kind: Kind, value: Value) -> str:
-    """What a value looks like: type, sizes and field names, no field's content. Numbers are shown; they order things."""
+    """What a value looks like: type, sizes and field names, no field's content."""
     if kind == "string":
         return f"string of {len(value)} bytes"
     if kind == "hash":

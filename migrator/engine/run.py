@@ -15,7 +15,7 @@ from migrator.ledger import Entry, Intent, Lease, Ledger
 from migrator.ledger.lease import Words
 from migrator.moves.loader import Module
 from migrator.names import Names
-from migrator.phases import Guard, Markers, Phase, transition
+from migrator.phases import Guard, Marker, Markers, Phase, transition
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Run:
         self.families = [Family(self.client, self.names, self.id, move) for move in self.module.migration.moves]
         self.quarantine = Quarantine(self.ledger, self.id)
         self.unsaid: list[str] = []
+        self.seen: dict[int, Marker | None] | None = None  # the markers, if they were read under this lease
 
     def tick(self) -> None:
         """Between batches: keeps the lease and hears whether we shall stop."""
@@ -78,19 +79,22 @@ class Run:
 
         Evidence and checkpoints of the old epoch die with it.
         """
-        now = (intent.phase, intent.epoch)
-        unsaid = self.markers.durable(self.lease.fence, now, intent.checksum)
-        if unsaid and unsaid not in self.unsaid:
-            self.unsaid.append(unsaid)
-            self.observer.say(unsaid)
         changes: dict[str, object] = dict(intent.changes)
         also: list[Words] = []
         if intent.epoch != self.entry.epoch:
+            self._make_durable(intent)
             changes["comparison"] = None
             also = self.ledger.forget_words(self.id)
         what = f"{self.entry.phase} -> {intent.phase}"
         self.put(what, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
         self.observer.say(f"{self.id}: {intent.phase}")
+
+    def _make_durable(self, intent: Intent) -> None:
+        """Before anything relies on the new epoch, least of all a removal: the replicas have it."""
+        unsaid = self.markers.durable(self.lease.fence, (intent.phase, intent.epoch), intent.checksum)
+        if unsaid and unsaid not in self.unsaid:
+            self.unsaid.append(unsaid)
+            self.observer.say(unsaid)
 
 
 def slots_of(client: Client, module: Module) -> list[int]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from migrator.client import Client, Command, checked
 from migrator.engine.family import Family
 from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
-from migrator.errors import DriftError, LedgerBackwardsError, OrderError, RefusedError
+from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
 from migrator.ledger import Entry, Lease, Ledger, MoveNames, take_lease
-from migrator.ledger.lease import Words, server_ms
+from migrator.ledger.lease import Words, owner_name, server_ms
 from migrator.moves.loader import Module, Modules
 from migrator.names import Names
-from migrator.phases import Fence, Marker, Markers
+from migrator.phases import Fence, FenceTakenError, Marker, Markers
+from migrator.scripts import script
 
 _SAMPLE = 2000
 _ATTEMPTS = 5
@@ -43,10 +45,11 @@ class Session:
     observer: Observer = field(default_factory=Silent)
     stop: Stop = field(default_factory=Stop)
     rate: Rate = field(default_factory=Rate)
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.client, self.names)
+        self._seen: dict[str, dict[int, Marker | None]] = {}
 
     def entries(self) -> dict[str, Entry]:
         return self.ledger.entries() or {}
@@ -56,12 +59,41 @@ class Session:
         """The lease, released at the end whatever happens. Raises LeaseHeldError."""
         lease = take_lease(self.client, self.names, self.lease_seconds)
         try:
+            self._raise_fences(lease)
             yield lease
         finally:
             lease.release()
 
+    def _raise_fences(self, lease: Lease) -> None:
+        """The fence goes up in every slot of every known migration before the first write of this command."""
+        known = self.entries()
+        modules = [module for module in self.modules.all if module.id in known]
+        for _ in range(_ATTEMPTS):
+            try:
+                self._seen = {module.id: self._markers(lease, module).raise_fence(lease.fence) for module in modules}
+            except FenceTakenError as taken:
+                # After a failover the lease was given a number that a marker has seen: take a higher one.
+                lease.fence = take_lease_again(lease, taken.number + 1)
+            else:
+                return
+        raise LeaseHeldError("the fence keeps rising: another process takes the lease in turns",
+                             next="see who holds it with: migrator lock show")  # fmt: skip
+
+    def fence_off(self, number: int) -> None:
+        """Raises the fence to a number that nobody holds."""
+        fence, known = Fence(number, f"broken-{secrets.token_hex(4)}"), self.entries()
+        for module in self.modules.all:
+            if module.id in known:
+                with suppress(FenceTakenError):  # somebody has taken the lease already, with a higher number
+                    Markers(self.client, self.names, module.id, slots_of(self.client, module)).raise_fence(fence)
+
+    def _markers(self, lease: Lease, module: Module) -> Markers:
+        markers = Markers(self.client, self.names, module.id, slots_of(self.client, module))
+        markers.tick = lease.keep
+        return markers
+
     def run(self, lease: Lease, module: Module) -> Run:
-        """One migration, its fence raised in every slot before the first write."""
+        """One migration, to be carried on. Its markers are as they were seen when the lease was taken."""
         entry = self.entries().get(module.id)
         if entry is None:
             raise RefusedError(f"{module.id} was never applied", next=f"begin with: migrator plan {module.number}")
@@ -69,15 +101,8 @@ class Session:
             self.client, self.names, self.ledger, lease, module, entry, self.observer,
             self.stop, self.rate, self.options,
         )  # fmt: skip
-        for _ in range(_ATTEMPTS):
-            highest = run.markers.raise_fence(lease.fence)
-            if not highest:
-                return run
-            # After a failover the lease may have been given a number that a marker has seen: take a higher one.
-            raised = take_lease_again(lease, highest + 1)
-            lease.fence = raised
-        raise LedgerBackwardsError(f"{module.id}: the fence keeps rising: another process takes the lease in turns",
-                                   next="see who holds it with: migrator lock show")  # fmt: skip
+        run.seen = self._seen.pop(module.id, None)
+        return run
 
     def reader(self, module: Module, entry: Entry | None = None) -> Run:
         """One migration, to be read only."""
@@ -101,7 +126,7 @@ class Session:
         self.know(lease)
         entries = self.entries()
         for module in self.modules.all:
-            self._markers(lease, module, entries[module.id])
+            self._create_markers(lease, module, entries[module.id])
 
     def know(self, lease: Lease) -> None:
         """A ledger entry, in `pending`, for every module that has none."""
@@ -110,12 +135,14 @@ class Session:
             if module.id not in entries:
                 self.ledger.put(lease, Entry(id=module.id, moves=moves_of(module), known_at=now), "known")
 
-    def _markers(self, lease: Lease, module: Module, entry: Entry) -> None:
-        markers = Markers(self.client, self.names, module.id, slots_of(self.client, module))
-        markers.tick = lease.keep
-        missing = [slot for slot, marker in markers.read().items() if marker is None]
-        if missing:
-            markers.create(entry.phase, entry.epoch, lease.fence, entry.checksum, missing)
+    def _create_markers(self, lease: Lease, module: Module, entry: Entry) -> None:
+        """Gives slots without a marker one in the ledger's phase."""
+        markers = self._markers(lease, module)
+        seen = self._seen.get(module.id) or markers.raise_fence(lease.fence)
+        missing = [slot for slot, marker in seen.items() if marker is None]
+        markers.create(entry.phase, entry.epoch, lease.fence, entry.checksum, missing)
+        made = Marker(entry.phase, entry.epoch, lease.fence, entry.checksum)
+        self._seen[module.id] = seen | dict.fromkeys(missing, made)
 
     def check_drift(self, entries: dict[str, Entry]) -> None:
         """Raises DriftError for a module that was edited or is missing while its migration is under way."""
@@ -162,7 +189,6 @@ class Session:
                     f"migrator init {module.number} --at contracted --yes",
                 )
 
-
     def _new_shape(self, family: Family, keys: set[bytes]) -> bool:
         """Whether any of these keys is a record in the new shape, also under the name both shapes share."""
         mine = [key for key in keys if family.from_old(key) or family.from_new(key)]
@@ -175,9 +201,6 @@ class Session:
 
 def take_lease_again(lease: Lease, least: int) -> Fence:
     """The same lease with a higher number: released and taken in one step, by its own token."""
-    from migrator.ledger.lease import owner_name
-    from migrator.scripts import script
-
     reply = lease.client.eval(
         script("lease_take"), [lease.names.lease], [lease.fence.token, owner_name(), int(lease.seconds * 1000), least]
     )

@@ -37,9 +37,7 @@ def status(session: Session, ids: Sequence[str]) -> StatusResult:
     return StatusResult(migrations=tuple(migration_status(session, module, entries, owner) for module in chosen))
 
 
-def migration_status(
-    session: Session, module: Module, entries: dict[str, Entry], owner: str | None
-) -> MigrationStatus:
+def migration_status(session: Session, module: Module, entries: dict[str, Entry], owner: str | None) -> MigrationStatus:
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
     waiting = waiting_for(session, module, entries, run)
@@ -100,6 +98,9 @@ def waiting_for(session: Session, module: Module, entries: dict[str, Entry], run
         return "the rest of a rollback to pending"
     if entry.intent is not None:
         return f"the change to {entry.intent.phase} to be completed"
+    stray = _stray_marker(run) if module.id in entries else None
+    if stray is not None:
+        return f"recovery: a marker says {stray} where the ledger says {entry.phase}; apply begins with it"
     if run.quarantine.open and entry.phase == "backfilled":
         return f"{run.quarantine.open} records that cannot be mapped"
     if entry.comparison is not None and not entry.comparison.clean and not run.quarantine.open:
@@ -107,6 +108,16 @@ def waiting_for(session: Session, module: Module, entries: dict[str, Entry], run
     if entry.phase == "contracted" and not entry.swept:
         return "the old shape to be removed"
     return blocked_by(module, session.modules, entries)
+
+
+def _stray_marker(run: Run) -> str | None:
+    """What a marker says that is not where the ledger has it: after a failover, or a crash in a change of phase."""
+    for marker in run.markers.read().values():
+        if marker is None:
+            return "nothing"
+        if (marker.phase, marker.epoch) != (run.entry.phase, run.entry.epoch):
+            return marker.phase
+    return None
 
 
 def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known: bool) -> str | None:

@@ -11,6 +11,7 @@ from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
 from migrator.engine.copy import key_batches
 from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.guards import release_claim
 from migrator.engine.run import Run
 from migrator.engine.values import members_from_page, scan_words
 from migrator.engine.walk import Progress, Visit, Walk
@@ -44,6 +45,7 @@ def sweep(run: Run) -> None:
     markers, entry = run.markers, run.entry
     now = (entry.phase, entry.epoch)
     markers.set(run.lease.fence, now, now, "", markers.slots)
+    release_claim(run)
     run.put("swept", f"{saved} old records saved and removed", run.ledger.forget_words(run.id), swept=True)
     run.observer.say(f"{run.id}: the old shape is removed ({saved} records in the backup)")
 
@@ -92,9 +94,24 @@ def save_retired(run: Run) -> int:
         saver.flush()
         run.observer.end()
         total, backup = total + counts["saved"], saver.backup
+    if backup is None and run.entry.backup:
+        backup = open_backup(run)
     if backup is not None:
         backup.finish()
     return total
+
+
+def open_backup(run: Run, epoch: int = 0) -> Backup:
+    """The backup of this contract, to be continued; `epoch` where the ledger does not have it yet.
+
+    Raises RefusedError where no directory was given.
+    """
+    epoch = epoch or run.entry.backup_epoch
+    base = run.options.backup
+    if base is None:
+        raise RefusedError(f"{run.id}: the old shape is not removed without a backup", next="add --backup DIR")
+    path = directory_for(base, run.names.namespace, run.id, epoch, "contract")
+    return Backup.create(path, run.names.namespace, run.id, epoch, "contract")
 
 
 class _Saver:
@@ -159,14 +176,7 @@ class _Saver:
 
     def _open(self) -> Backup:
         if self.backup is None:
-            base = self._run.options.backup
-            if base is None:
-                raise RefusedError(
-                    f"{self._run.id}: the old shape is not removed without a backup", next="add --backup DIR"
-                )
-            path = directory_for(base, self._run.names.namespace, self._run.id, self._run.entry.backup_epoch, "contract")
-            epoch = self._run.entry.backup_epoch
-            self.backup = Backup.create(path, self._run.names.namespace, self._run.id, epoch, "contract")
+            self.backup = open_backup(self._run)
         return self.backup
 
     def _flush_if_full(self) -> None:
@@ -183,6 +193,29 @@ class _Saver:
         self._pending = []
 
 
+def save_native(run: Run, epoch: int) -> None:
+    """Records that have the new shape under the final name already are no old ones, and are never removed; but a
+    restore replaces everything under these names, so they are in the backup too."""
+    for number, family in enumerate(run.families):
+        if not family.same_name:
+            continue
+        saving: list[Backup] = []
+
+        def step(visit: Visit, family: Family = family, saving: list[Backup] = saving) -> Iterator[Progress]:
+            types = run.client.run([Command(key, ("TYPE", key)) for key in visit.keys])
+            is_new = [checked(reply).decode() == family.kinds["new"] for reply in types]
+            keys = [k for k, new in zip(visit.keys, is_new, strict=True) if new and family.from_old(k)]
+            if keys and not saving:
+                saving.append(open_backup(run, epoch))
+            for line in dump.bounded(run.client, run.client.db, family.kinds["new"], [(key, key) for key in keys]):
+                saving[0].write(line)
+            yield Progress({"saved": len(keys)})
+
+        Walk(run, f"native-{number}", family.old_glob, step, count=PAGE_COLLECTIONS, resume=False).all()
+        for backup in saving:
+            backup.finish()
+
+
 def any_old(run: Run) -> bool:
     """Whether there is any record in the old shape. Reads only."""
     for family in run.families:
@@ -195,8 +228,7 @@ def any_old(run: Run) -> bool:
                 if any(checked(reply).decode() == family.kinds["old"] for reply in types):
                     return True
                 cursor = page.cursor
+                run.tick()
                 if cursor == 0:
                     break
     return False
-
-

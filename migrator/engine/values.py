@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,7 +102,7 @@ def check_value(kind: Kind, value: Value) -> str:
 
 def check_member_value(kind: Kind, value: MemberValue) -> str:
     if kind == "zset":
-        return "" if isinstance(value, (int, float)) and value == value else "a score that is no number"
+        return "" if isinstance(value, (int, float)) and not math.isnan(value) else "a score that is no number"
     if kind == "hash":
         return "" if isinstance(value, bytes) else "a value that is not bytes"
     return "" if value is None else "a member of a set with a value"

@@ -55,9 +55,7 @@ class Walk:
     Without `resume` no checkpoint is kept: for walks that find nothing where they have been before.
     """
 
-    def __init__(
-        self, run: Run, name: str, glob: bytes, step: Step, *, count: int = 1000, resume: bool = True
-    ) -> None:
+    def __init__(self, run: Run, name: str, glob: bytes, step: Step, *, count: int = 1000, resume: bool = True) -> None:
         self._resume = resume
         self._run, self._client, self._name = run, run.client, name
         self._glob, self._step, self._count = glob, step, count
@@ -80,7 +78,9 @@ class Walk:
 
     def _node(self, node: Node) -> Counts:
         saved = self._run.ledger.checkpoint(self._run.id, self._name, node.id) if self._resume else None
-        at = saved if saved and (saved.slots, saved.epoch) == (self._slots, self._run.entry.epoch) else self._fresh(node)
+        at = (
+            saved if saved and (saved.slots, saved.epoch) == (self._slots, self._run.entry.epoch) else self._fresh(node)
+        )
         while True:
             try:
                 return self._pages(node, at)

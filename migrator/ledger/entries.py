@@ -42,7 +42,7 @@ class MoveNames(_Frozen):
 
 
 class Intent(_Frozen):
-    """The phase change under way: written before the first marker is touched. `changes` are made to the entry with it."""
+    """The phase change under way, written before the first marker is touched. `changes` come with it to the entry."""
 
     phase: Phase
     epoch: int

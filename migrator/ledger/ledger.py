@@ -1,4 +1,4 @@
-"""The ledger: entries, history, checkpoints and quarantine of one namespace. Reading is free; writing takes the lease."""
+"""Entries, history, checkpoints and quarantine of one namespace. Reading is free; writing takes the lease."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from migrator.errors import RefusedError
 from migrator.ledger.entries import Entry, Tally
 from migrator.ledger.lease import Lease, Words, owner_name
 from migrator.names import Names
+from migrator.version import VERSION
 
 _FORMAT_FIELD = b"#format"
 _FORMAT = b"1"
@@ -22,8 +23,8 @@ _BATCH = 1000  # names in one command: Lua cannot unpack 8000 words
 class Checkpoint(msgspec.Struct, frozen=True):
     """How far a walk has come on one node: the lowest batch that is not finished.
 
-    It counts only for the same process (run_id), slot map, epoch; `cursor` is SCAN's; inside that page, `key` (hex) is being
-    read at `inner` and those of `finished` are done. The counts belong to it, so they are never ahead of the place.
+    It counts only for one process (run_id), slot map and epoch; `cursor` is SCAN's; inside that page, `key` (hex) is
+    being read at `inner` and those of `finished` are done. The counts belong to it: never ahead of the place.
     """
 
     node: str
@@ -89,10 +90,8 @@ class Ledger:
         lease.write([self._event(id, what, detail)])
 
     def _event(self, id: str, what: str, detail: str) -> Words:
-        from migrator import __version__
-
         return ("XADD", self.names.history, "*", "id", id, "who", owner_name(), "what", what, "detail", detail,
-                "version", __version__)  # fmt: skip
+                "version", VERSION)  # fmt: skip
 
     def history(self, id: str = "", *, page: int = 1000) -> Iterable[Event]:
         """The history, oldest first, in pages; of one migration where an id is given."""

@@ -80,8 +80,10 @@ def load(directory: Path) -> Modules:
             )
         other = seen.setdefault(path.stem[:4], path.name)
         if other != path.name:
-            raise UsageError(f"two migrations have the number {path.stem[:4]}: {other} and {path.name}",
-                             next="give one of them the next free number")
+            raise UsageError(
+                f"two migrations have the number {path.stem[:4]}: {other} and {path.name}",
+                next="give one of them the next free number",
+            )
         modules.append(_load_module(path))
     return Modules(directory, tuple(modules))
 
@@ -98,8 +100,10 @@ def _load_module(path: Path) -> Module:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(f"{_where(path, error)}: {type(error).__name__}: {error}",
-                         next="correct the module; nothing was read or written") from error
+        raise UsageError(
+            f"{_where(path, error)}: {type(error).__name__}: {error}",
+            next="correct the module; nothing was read or written",
+        ) from error
     finally:
         sys.path.remove(str(path.parent))
     migration = getattr(module, "migration", None)

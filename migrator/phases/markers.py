@@ -76,6 +76,14 @@ def refusal(reply: Reply, id: str) -> Reply:
     return reply
 
 
+class FenceTakenError(Exception):
+    """A marker has seen this number: after a failover the lease can be given one twice."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class Markers:
     """All markers of one migration. `slots` are those its keys can be in."""
 
@@ -110,18 +118,27 @@ class Markers:
         args = (phase, epoch, fence.number, fence.token, checksum)
         self._scripts(slots, "marker_init", args)
 
-    def raise_fence(self, fence: Fence) -> int:
-        """Raises the fence in every slot. Returns 0, or the number that was found to be as high already."""
-        highest = 0
-        for reply in self._scripts(self.slots, "fence", (fence.number, fence.token)):
+    def raise_fence(self, fence: Fence) -> dict[int, Marker | None]:
+        """Raises the fence in every slot and returns every marker as it is then; None where one is missing.
+
+        Raises FenceTakenError where a marker has seen a number as high from somebody else.
+        """
+        found: dict[int, Marker | None] = {}
+        replies = self._scripts(self.slots, "fence", (fence.number, fence.token))
+        for slot, reply in zip(self.slots, replies, strict=True):
             if reply[0] == b"fenced":
-                highest = max(highest, int(reply[1]))
-            else:
-                refusal(reply, self._id)
-        return highest
+                raise FenceTakenError(max(int(r[1]) for r in replies if r[0] == b"fenced"))
+            _, form, phase, epoch, checksum = reply if reply[0] == b"ok" else (None,) * 5
+            found[slot] = _marker(self._id, (form, phase, epoch, fence.number, fence.token.encode(), checksum))
+        return found
 
     def change(
-        self, fence: Fence, source: tuple[Phase, int], target: Phase, checksum: str, slots: Collection[int] | None = None
+        self,
+        fence: Fence,
+        source: tuple[Phase, int],
+        target: Phase,
+        checksum: str,
+        slots: Collection[int] | None = None,
     ) -> int:
         """Moves markers from exactly `source` (phase, epoch) to `target`; returns the new epoch. May be repeated.
 
@@ -140,18 +157,18 @@ class Markers:
         for reply in self._scripts(slots, "marker", args):
             refusal(reply, self._id)
 
-    def durable(self, fence: Fence, now: tuple[Phase, int], checksum: str, *, patience: float = 30.0) -> str:
+    def durable(self, fence: Fence, now: tuple[Phase, int], checksum: str) -> str:
         """Waits until every replica has the markers, then reads them back on every node. Returns what it could not do.
 
         On an idle connection WAIT answers for old writes, so each primary gets a write on that same connection first.
-        Raises RefusedError if too few replicas follow within `patience` seconds.
+        Raises RefusedError if too few replicas follow within the client's patience.
         """
         unsaid = ""
         for node in self._client.nodes():
             replicas = _replicas(self._client.on_node(node, ("INFO", "replication"))[0])
             slot = next((s for s in self.slots if self._client.node_of(self.key(s)).id == node.id), None)
             if replicas and slot is not None:
-                unsaid = unsaid or self._wait(slot, replicas, (fence, now, checksum), patience)
+                unsaid = unsaid or self._wait(slot, replicas, (fence, now, checksum))
         for slot, marker in self.read().items():
             if marker is None or (marker.phase, marker.epoch) != now:
                 raise FencedError(
@@ -159,13 +176,11 @@ class Markers:
                 )
         return unsaid
 
-    def _wait(
-        self, slot: int, replicas: int, state: tuple[Fence, tuple[Phase, int], str], patience: float
-    ) -> str:
+    def _wait(self, slot: int, replicas: int, state: tuple[Fence, tuple[Phase, int], str]) -> str:
         fence, now, checksum = state
         key = self.key(slot)
         write = Command.eval(script("marker"), [key], (fence.number, fence.token, *now, *now, checksum))
-        until = self._clock() + patience
+        until = self._clock() + self._client.patience
         while True:
             node = self._client.node_of(key)
             _, acknowledged = exchange(node, [write.packed(whole=True), ("WAIT", replicas, _WAIT_MS)])
@@ -175,7 +190,7 @@ class Markers:
                 return ""
             if self._clock() > until:
                 raise RefusedError(
-                    f"{node.address}: {acknowledged} of {replicas} replicas follow; a failover now could lose the phase",
+                    f"{node.address}: {acknowledged} of {replicas} replicas follow; a failover could lose the phase",
                     next="wait until the replicas have caught up, then run the command again",
                 )
             self.tick()

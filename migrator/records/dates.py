@@ -17,11 +17,10 @@ _ISO = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     rb"(?:T((?:[01][0-9]|2[0-3]):[0-9]{2})(?:(:[0-9]{2})(?:\.([0-9]{1,16}))?)?(Z|[+-][0-9]{2}(?::[0-9]{2})?)?)?"
 )
-# Every digit becomes 0: the shapes of a date in UTC with up to 7 fraction digits.
-_SHAPE = bytes.maketrans(b"123456789", b"000000000")
-_USUAL = frozenset(
-    b"0000-00-00T00:00:00%s+00:00" % fraction for fraction in (b"", *(b"." + b"0" * n for n in range(1, 8)))
-)
+# With every digit as 0: the shapes of a wall clock with up to 7 fraction digits.
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_CLOCK = b"0000-00-00T00:00:00"
+_CLOCKS = frozenset([_CLOCK, *(_CLOCK + b"." + b"0" * digits for digits in range(1, 8))])
 _UNIX = re.compile(rb"([0-9]{1,12})(?:\.([0-9]{1,16}))?")
 _MAX_OFFSET_MINUTES = 14 * 60
 
@@ -47,7 +46,7 @@ def pad_usual(text: bytes) -> bytes | None:
     None for any other text, valid or not.
     """
     # The hour: newer Pythons read 24:00 as the next midnight, .NET refuses it.
-    if text.translate(_SHAPE) not in _USUAL or text[11:13] > b"23":
+    if text[-6:] != b"+00:00" or text[:-6].translate(_DIGITS) not in _CLOCKS or text[11:13] > b"23":
         return None
     try:
         datetime.fromisoformat(text[:19].decode())

@@ -24,7 +24,7 @@ def script(name: str) -> Script:
     first = text.splitlines()[0]
     uses = first.removeprefix("-- uses: ").split() if first.startswith("-- uses: ") else []
     whole = "\n".join([_read(f"lib_{lib}") for lib in uses] + [text]).encode()
-    return Script(name, whole, hashlib.sha1(whole).hexdigest().encode())  # noqa: S324 - the digest Redis uses
+    return Script(name, whole, hashlib.sha1(whole).hexdigest().encode())
 
 
 @cache

@@ -56,7 +56,9 @@ class Backup:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR") from None
+            raise UsageError(
+                f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR"
+            ) from None
         if not (directory / MANIFEST).exists():
             return Backup(directory, fresh)
         found = read_manifest(directory)
@@ -121,7 +123,9 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return Manifest.model_validate_json((directory / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise UsageError(f"there is no backup in {directory}", next="give the --backup DIR that contract used") from None
+        raise UsageError(
+            f"there is no backup in {directory}", next="give the --backup DIR that contract used"
+        ) from None
     except (ValidationError, OSError) as error:
         raise UsageError(f"{directory / MANIFEST} cannot be read ({type(error).__name__})",
                          next="use another copy of the backup") from None  # fmt: skip

@@ -45,26 +45,18 @@ def _sort(text: bytes, notes: list[str]) -> tuple[dict[str, bytes], dict[bytes, 
     """Split the JSON into the values we know, under the library's names, and the fields for those we do not."""
     properties, repeated = split(text)
     # Of several casings of one name the last wins, as `split` keeps the order.
-    stated = {KNOWN[name]: value for name, value in properties.items() if name in KNOWN}
+    stated: dict[str, bytes] = {}
     unknown: dict[bytes, bytes] = {}
-    if len(stated) < len(properties):
-        stated, unknown = _sort_by_name(properties)
-        repeated |= len(stated) + len(unknown) < len(properties)
-        notes += [f"unknown property kept: {name.decode()}" for name in unknown]
+    for name, value in properties.items():
+        known = KNOWN.get(name) or known_name(name)
+        if known is not None:
+            stated[known] = value
+        else:
+            unknown[name.encode()] = keep(value)
+            notes.append(f"unknown property kept: {name}")
+    repeated |= len(stated) + len(unknown) < len(properties)
     if repeated:
         notes.append("duplicate property")
-    return stated, unknown
-
-
-def _sort_by_name(properties: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[bytes, bytes]]:
-    stated = {}
-    unknown = {}
-    for name, value in properties.items():
-        known = known_name(name)
-        if known is None:
-            unknown[name.encode()] = keep(value)
-        else:
-            stated[known] = value
     return stated, unknown
 
 
@@ -136,7 +128,7 @@ def _add_later_fields(fields: dict[bytes, bytes], stated: Mapping[str, bytes], n
 
 def _note_retries(fields: Mapping[bytes, bytes], notes: list[str]) -> None:
     count, most = int(fields[b"RetryCount"]), int(fields[b"MaxRetries"])
-    if count < 0 or most < 0:
+    if count < 0:
         notes.append("negative retry number")
     if count > most:
         notes.append("RetryCount above MaxRetries")
@@ -195,8 +187,8 @@ def _date(name: str, value: bytes, notes: list[str]) -> bytes:
     """A DateTimeOffset: the offset stays as written."""
     if value == _NULL:
         return b""
-    text = _text(name, value)
-    return pad_usual(text) or offset_text(_noted(name, parse_iso(text), notes))
+    # No JSON but a string has a date between its first and last byte.
+    return pad_usual(value[1:-1]) or offset_text(_noted(name, parse_iso(_text(name, value)), notes))
 
 
 def _retry_delay(value: bytes, notes: list[str]) -> bytes:

@@ -1,0 +1,3 @@
+"""The version of this package; the history says which one did what."""
+
+VERSION = "0.1.0"

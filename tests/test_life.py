@@ -1,0 +1,152 @@
+"""The whole life of a migration: there, back, there again, contracted, and back once more; nothing is ever lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.snapshot.backup import lines
+from tests.support import all_keys, guid, job, own_keys, picture, put, seen, shipped_tool
+
+TICKS = 638960564401234567  # no double is this number: the exact digits are only in the hash
+
+
+def prefix(place):
+    return b"{ae}" if place.kind == "cluster" else b"ae"
+
+
+def fill(place):
+    """Both families, in every state that has its own way: with and without a TTL, small and big."""
+    for number in range(30):
+        put(place, prefix(place) + b":job:" + guid(number).encode(), job(guid(number), retryCount=number),
+            px=3_600_000 + number if number % 3 == 0 else None)  # fmt: skip
+    put(place, prefix(place) + b":job:" + guid(99).encode(), job(guid(99), payload="x" * 70_000))
+    for name in (b"{products}", b"{sessions}"):
+        fields = {b'"k-%d"' % n: b"%d" % (TICKS + 131 * n) for n in range(20)}
+        put(place, b"map:" + name + b":__meta:timestamps", fields, px=7_200_000 if b"sess" in name else None)
+    put(place, b"map:{big}:__meta:timestamps", {b"%d" % n: b"%d" % (TICKS + n) for n in range(700)})
+
+
+def old_keys(place):
+    return {key for key in all_keys(place) if b":job:" in key or key.endswith(b"timestamps")} - own_keys(place)
+
+
+@pytest.fixture
+def tool(client, tmp_path):
+    fill(client)
+    return shipped_tool(client, tmp_path)
+
+
+def test_a_life_there_and_back_and_there_leaves_the_old_shape_byte_for_byte(tool, client):
+    before = picture(client)
+
+    assert [one.counts.estimate for one in map(tool.plan, ("0001", "0002"))] == [31, 740]
+    assert picture(client) == before
+    tool.apply()
+    assert {key: seen(client, key) for key in before} == before
+    again = tool.apply()
+    assert [one.tally.scanned for one in again.migrations] == [31, 740]
+    assert [one.next for one in again.migrations] == [
+        "migrator apply 0001 --through switch", "migrator apply 0002 --through switch"
+    ]  # fmt: skip
+
+    assert (tool.rollback("0001"), tool.rollback("0002")) == ("pending", "pending")
+    assert picture(client) == before
+    assert own_keys(client) == set()
+
+    tool.apply("0001", "0002", through="contract")
+    after = picture(client)
+    assert {seen.type for seen in after.values()} == {"hash", "zset"}
+    assert len(after) == len(before)
+    assert own_keys(client) == set()
+
+    assert (tool.rollback("0001"), tool.rollback("0002")) == ("switched", "switched")
+    assert {key: seen(client, key) for key in before} == before
+
+    assert (tool.rollback("0001", "pending"), tool.rollback("0002", "pending")) == ("pending", "pending")
+    assert picture(client) == before
+    assert own_keys(client) == set()
+
+
+def test_an_apply_that_has_come_as_far_changes_no_key(tool, client):
+    tool.apply(through="contract")
+    before = picture(client)
+    tool.apply(through="contract")
+    tool.apply(through="switch")
+    tool.apply()
+    assert picture(client) == before
+
+
+def test_restore_puts_the_backup_back_as_it_was_and_saves_what_it_discards(tool, client):
+    before = picture(client)
+    tool.apply(through="contract")
+    late = prefix(client) + b":job:" + guid(500).encode()
+    put(client, late, {b"Id": guid(500).encode(), b"Status": b"100", b"CreatedAt": b"2025-10-02T06:15:30.0000000Z"})
+    put(client, b"map:{late}:__meta:timestamps-sorted", {b"1": float(TICKS)})
+    client.raw.execute_command("DEL", prefix(client) + b":job:" + guid(1).encode())
+    client.raw.execute_command("ZREM", b"map:{products}:__meta:timestamps-sorted", b'"k-1"')
+
+    assert (tool.restore("0001"), tool.restore("0002")) == ("pending", "pending")
+
+    assert picture(client) == before
+    assert own_keys(client) == set()
+    discarded = [line.key for path in tool.backup.glob("discarded-4/*") for line in lines(path)]
+    assert len(discarded) == len(set(discarded)) == len(before) + 1 - 1 + 1
+    assert {late, b"map:{late}:__meta:timestamps-sorted"} < set(discarded)
+
+
+def test_a_migration_that_was_restored_can_be_applied_again(tool, client):
+    tool.apply(through="contract")
+    contracted = picture(client)
+    tool.restore("0001")
+    tool.apply("0001", through="contract")
+    assert picture(client) == contracted
+
+
+def test_writes_after_contract_are_in_the_old_shape_after_the_rollback(tool, client):
+    ae = prefix(client) + b":job:"
+    before = picture(client)
+    tool.apply(through="contract")
+    ask = client.raw.execute_command
+    ask("HSET", ae + guid(1).encode(), "Status", "500")  # changed
+    ask("DEL", ae + guid(2).encode())  # deleted
+    ask("PERSIST", ae + guid(3).encode())  # an expiry taken away
+    ask("PEXPIRE", ae + guid(4).encode(), 9_000_000)  # an expiry given
+    created = dict(ask("HGETALL", ae + guid(5).encode())) | {b"Id": guid(600).encode()}
+    put(client, ae + guid(600).encode(), created, px=5_000_000)
+    zset = b"map:{products}:__meta:timestamps-sorted"
+    ask("ZADD", zset, TICKS + 10**9, b'"k-1"', TICKS, b'"new"')
+    ask("ZREM", zset, b'"k-2"')
+    ask("DEL", b"map:{sessions}:__meta:timestamps-sorted")
+    put(client, b"map:{late}:__meta:timestamps-sorted", {b"1": float(TICKS)}, px=4_000_000)
+
+    assert (tool.rollback("0001"), tool.rollback("0002")) == ("switched", "switched")
+    assert tool.rollback("0001", "pending") == tool.rollback("0002", "pending") == "pending"
+
+    after = picture(client)
+    assert b'"status":500' in ask("GET", ae + guid(1).encode())
+    assert ae + guid(2).encode() not in after
+    assert after[ae + guid(3).encode()].expires == -1
+    assert after[ae + guid(3).encode()].content == before[ae + guid(3).encode()].content
+    assert ask("PTTL", ae + guid(4).encode()) > 8_900_000
+    assert guid(600).encode() in ask("GET", ae + guid(600).encode())
+    assert 4_900_000 < ask("PTTL", ae + guid(600).encode()) <= 5_000_000
+    products = dict(ask("HGETALL", b"map:{products}:__meta:timestamps"))
+    assert products[b'"k-0"'] == b"%d" % TICKS
+    assert abs(int(products[b'"k-1"']) - TICKS - 10**9) <= 64
+    assert abs(int(products[b'"new"']) - TICKS) <= 64
+    assert b'"k-2"' not in products
+    assert b"map:{sessions}:__meta:timestamps" not in after
+    assert 3_900_000 < ask("PTTL", b"map:{late}:__meta:timestamps") <= 4_000_000
+    touched = {ae + guid(n).encode() for n in (1, 2, 3, 4, 600)}
+    rest = {key: value for key, value in before.items() if key.startswith(ae) and key not in touched}
+    assert {key: after[key] for key in rest} == rest
+
+
+def test_a_life_on_every_server(every_server, tmp_path):
+    fill(every_server)
+    before = picture(every_server)
+    tool = shipped_tool(every_server, tmp_path)
+    tool.apply(through="contract")
+    assert len(picture(every_server)) == len(before)
+    assert (tool.rollback("0001", "pending"), tool.rollback("0002", "pending")) == ("pending", "pending")
+    assert picture(every_server) == before
