@@ -150,7 +150,11 @@ def totals(jobs: int, stamps: int, maps: int) -> dict[str, int]:
 
 
 def live(
-    args: Sequence[str], url: str, home: Path, kill_now: Callable[[float], bool] = lambda _: False, timeout: float = 3000
+    args: Sequence[str],
+    url: str,
+    home: Path,
+    kill_now: Callable[[float], bool] = lambda _: False,
+    timeout: float = 3000,
 ) -> Life:
     """Starts one process and polls it; `kill_now` gets the seconds it has lived."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MIGRATOR_")}

@@ -68,12 +68,13 @@ def write(directory: Path, *sources: str) -> Path:
     return directory
 
 
-def shipped(directory: Path, prefix: str = "ae") -> Path:
-    """The two migrations of this repository, their jobs under `prefix` (in a template: `{{ae}}`)."""
+def shipped(directory: Path, *, tagged: bool = False) -> Path:
+    """The two migrations of this repository; `tagged`: each family in one cluster slot, `{ae}:job:…`, `{map}:…`."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in (ROOT / "migrations").glob("000[12]_*.py"):
-        (directory / path.name).write_bytes(path.read_bytes())
-    (directory / "_prefix.py").write_text(f"AE = {prefix!r}\n")
+        source = path.read_text()
+        (directory / path.name).write_text(source.replace('"map:', '"{{map}}:') if tagged else source)
+    (directory / "_prefix.py").write_text(f"AE = {'{{ae}}' if tagged else 'ae'!r}\n")
     return directory
 
 
@@ -143,9 +144,8 @@ def tool_for(place: Place, tmp_path: Path, *sources: str) -> Tool:
 
 
 def shipped_tool(place: Place, tmp_path: Path) -> Tool:
-    """The shipped migrations; on a cluster the jobs share one slot."""
-    prefix = "{{ae}}" if place.kind == "cluster" else "ae"
-    return Tool(place, shipped(tmp_path / "migrations", prefix), tmp_path / "backup")
+    """The shipped migrations; on a cluster each family shares one slot."""
+    return Tool(place, shipped(tmp_path / "migrations", tagged=place.kind == "cluster"), tmp_path / "backup")
 
 
 class Shell:

@@ -1,6 +1,6 @@
-"""Nothing is lost when the tool is killed at any moment, in numbers, and every record is checked by an oracle of its own.
+"""Nothing is lost when the tool is killed at any moment: in numbers, every record checked by an oracle of its own.
 
-The same tests run at a thirtieth in `make test`; with the marker `prove` they run in full and print what they measured.
+The same tests run at a thirtieth in `make test`; with the marker `prove` they run in full and print what they measure.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Story:
         print(f"every record checked in {time.monotonic() - begun:.1f} s")
 
     def hunted(self, through: str, kills: list[Moment]) -> Tale:
-        args = ["apply", "--through", through, "--lease", str(self.size.lease), "--yes", "--backup", str(self.home / "b")]
+        lease, backup = str(self.size.lease), str(self.home / "b")
+        args = ["apply", "--through", through, "--lease", lease, "--yes", "--backup", backup]
         early = self.size.before // 7
         tale = hunted(args, self.behind.url, self.home, self.watch, kills[: len(kills) - early], self.dice,
                       jitter=self.size.jitter, early=early)  # fmt: skip

@@ -54,7 +54,7 @@ STORY: tuple[Run | Write, ...] = (
     Run("The same command goes on from where it stopped. It is meant to stop once more: one timestamp is no number.",
         ("apply",), exit=32),
     Run("", ("quarantine", "list", "0002")),
-    Write("This record is worth mending.", ("HSET", data.SESSIONS, data.BROKEN_FIELD, data.MENDED_TICKS)),
+    Write("This record is worth mending.", ("HSET", data.USERS, data.BROKEN_FIELD, data.MENDED_TICKS)),
     Run("", ("quarantine", "retry", "0002")),
     Run("Nothing is in the way now. Every record of both shapes is compared before a migration counts as verified.",
         ("apply", "0002")),
@@ -64,7 +64,7 @@ STORY: tuple[Run | Write, ...] = (
         ("apply", "--through", "contract", "--backup", "backups", "--yes")),
     Run("Everything that was done is on record.", ("history", "0002"), lines=9),
     Write("The application goes on, and writes to the new shape only.",
-          ("ZADD", data.SESSIONS_NEW, data.LATE_TICKS, data.LATE_FIELD)),
+          ("ZADD", data.USERS_NEW, data.LATE_TICKS, data.LATE_FIELD)),
     Run("And now back, step by step. First the old shape is rebuilt, from the backup and from what was written "
         "since; the new one is still the one that is read.", _BACK),
     Run("Both shapes again, compared record by record.", ("verify", "0002")),
@@ -181,7 +181,7 @@ def _timestamps(client: Client) -> Hashes:
 
 def _prove(loaded: Hashes, now: Hashes) -> None:
     """The way there and back must have changed nothing but what was mended and what was written since."""
-    loaded[data.SESSIONS][0].update({data.BROKEN_FIELD: data.MENDED_TICKS, data.LATE_FIELD: data.LATE_TICKS})
+    loaded[data.USERS][0].update({data.BROKEN_FIELD: data.MENDED_TICKS, data.LATE_FIELD: data.LATE_TICKS})
     if now != loaded:
         raise UnexpectedError("the hashes are not what was loaded")
     records = sum(len(fields) for fields, _ in now.values())

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 Words = tuple[bytes | str | int | float, ...]
 
 JOBS_PER_ERA = 80
-MAPS = {"products": 90, "sessions": 140, "carts": 60}
+MAPS = {"products": 90, "users": 140, "carts": 60}
 TTL_MS = 6 * 3_600_000
-SESSIONS = b"map:sessions:__meta:timestamps"
-SESSIONS_NEW = b"map:sessions:__meta:timestamps-sorted"
-BROKEN_FIELD = b'"session-0017"'
+USERS = b"map:users:__meta:timestamps"
+USERS_NEW = b"map:users:__meta:timestamps-sorted"
+BROKEN_FIELD = b'"user-0017"'
 MENDED_TICKS = b"638949780000000000"
-LATE_FIELD, LATE_TICKS = b'"session-after-contract"', b"638949816000000128"
+LATE_FIELD, LATE_TICKS = b'"late"', b"638949816000000128"
 
 _UNIX_EPOCH_TICKS = 621_355_968_000_000_000
 _NAMES = ("send-report", "resize-image", "Rechnung prüfen", "sync-inventory", "notify <ops>")
@@ -38,8 +38,8 @@ def records() -> Iterator[Words]:
     yield from _misfits(dice)
     for name, size in MAPS.items():
         yield from _map(dice, name, size)
-    yield ("HSET", SESSIONS, BROKEN_FIELD, "yesterday")
-    yield ("PEXPIRE", SESSIONS, TTL_MS)
+    yield ("HSET", USERS, BROKEN_FIELD, "yesterday")
+    yield ("PEXPIRE", USERS, TTL_MS)
 
 
 def _jobs(dice: random.Random) -> Iterator[Words]:

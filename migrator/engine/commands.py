@@ -31,6 +31,7 @@ from migrator.errors import (
     StalePlanError,
     UsageError,
 )
+from migrator.keys import Kind
 from migrator.ledger import Entry, Lease, address, break_lease, parse_address, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import (
@@ -101,8 +102,10 @@ def _apply_one(session: Session, lease: Lease, module: Module, goal: Phase, *, a
         notes.append(f"{module.id} is passed over: {blocked}")
         return
     run = session.run(lease, module)
-    carry_forward(run, goal)
-    notes += run.unsaid
+    try:
+        carry_forward(run, goal)
+    finally:
+        notes += [f"{module.id}: {note}" for note in run.notes]
 
 
 def check_plan(session: Session, saved: PlanResult, through: str) -> None:
@@ -285,12 +288,22 @@ def _settle_foreign(run: Run, truth: str) -> None:
         saving.commit()
         if not family.by_member:
             copy_keys(run, family, way, [pair])
+        elif not members:
+            # The expiry alone differs: copying any member sets it.
+            source = way.names(pair)[0]
+            copy_members(run, family, way, pair, _any_member(run, family.kinds[way.truth], source))
         elif truth == "old":
             copy_members(run, family, way, pair, read_old(run, family, pair, members))
         else:
             copy_members(run, family, way, pair, _new_members_of(run, family, pair, members))
         run.tick()
     saving.finish()
+
+
+def _any_member(run: Run, kind: Kind, name: bytes) -> list[tuple[bytes, object]]:
+    for line in dump.collection(run.client, run.client.db, kind, name, name):
+        return members_from_page(kind, line.items)[:1]
+    return []
 
 
 def _by_record(run: Run, found: Sequence[Difference]) -> list[tuple[Family, Pair, list[bytes]]]:
@@ -335,7 +348,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
             except MarkersMovedError:
                 session.observer.say(f"{run.id}: markers moved while working; looking at them first")
     return ApplyResult(
-        migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.unsaid)
+        migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.notes)
     )
 
 

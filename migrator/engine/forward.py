@@ -121,7 +121,7 @@ def _expand(run: Run, _: _Evidence) -> None:
 def _backfill(run: Run, _: _Evidence) -> None:
     tally = backfill(run)
     if not tally.scanned:
-        run.observer.say(f"{run.id}: no record was found at all; check the key template if you expected some")
+        run.note("no record was found at all; check the key template if you expected some")
     run.put("backfill", _sentence(tally.model_dump()), tally=tally)
     run.change("backfilled")
 

@@ -248,8 +248,9 @@ def _sample_members(run: Run, family: Family, pair: Pair, wanted: int, found: _F
             continue
         found.bytes_new += member_memory(family.kinds["new"], new_name, new_value)
         if len(found.examples) < EXAMPLES:
-            before = member_shape(kind, name, value)
-            after = member_shape(family.kinds["new"], new_name, new_value)
+            plain = "zset" in family.kinds.values()
+            before = member_shape(kind, name, value, plain=plain)
+            after = member_shape(family.kinds["new"], new_name, new_value, plain=plain)
             found.examples.append(Example(key=show(pair.old), before=before, after=after))
 
 

@@ -21,10 +21,10 @@ def shape(kind: Kind, value: Value) -> str:
     return f"{kind} of {len(value)} members"
 
 
-def member_shape(kind: Kind, name: bytes, value: MemberValue) -> str:
+def member_shape(kind: Kind, name: bytes, value: MemberValue, *, plain: bool) -> str:
+    """A member; `plain` where the move makes a score of it: what orders things is no secret."""
     if kind == "zset":
         return f"{show(name)} {format_score(value).decode()}"
     if kind == "hash":
-        # Digits order and date things and are what a mapping of members is about; other text may be anything.
-        return f"{show(name)} {value.decode() if value.isdigit() else f'[{len(value)}]'}"
+        return f"{show(name)} {value.decode() if plain and value.isdigit() else f'[{len(value)}]'}"
     return show(name)

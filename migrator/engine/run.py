@@ -48,7 +48,7 @@ class Run:
         self.markers.tick = self.tick
         self.families = [Family(self.client, self.names, self.id, move) for move in self.module.migration.moves]
         self.quarantine = Quarantine(self.ledger, self.id)
-        self.unsaid: list[str] = []
+        self.notes: list[str] = []
         self.seen: dict[int, Marker | None] | None = None  # the markers, if they were read under this lease
 
     def tick(self) -> None:
@@ -91,10 +91,15 @@ class Run:
 
     def _make_durable(self, intent: Intent) -> None:
         """Before anything relies on the new epoch, least of all a removal: the replicas have it."""
-        unsaid = self.markers.durable(self.lease.fence, (intent.phase, intent.epoch), intent.checksum)
-        if unsaid and unsaid not in self.unsaid:
-            self.unsaid.append(unsaid)
-            self.observer.say(unsaid)
+        missing = self.markers.durable(self.lease.fence, (intent.phase, intent.epoch), intent.checksum)
+        if missing:
+            self.note(missing)
+
+    def note(self, text: str) -> None:
+        """Says something that the result repeats, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.observer.say(f"{self.id}: {text}")
 
 
 def slots_of(client: Client, module: Module) -> list[int]:

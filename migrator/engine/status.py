@@ -41,7 +41,7 @@ def migration_status(session: Session, module: Module, entries: dict[str, Entry]
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
     waiting = waiting_for(session, module, entries, run)
-    families = tuple(family_status(run))
+    families = tuple(family_status(run)) if entries else ()
     tally = _tally(session.ledger, run)
     progress, rate, eta = _progress(session, run, families, tally)
     return MigrationStatus(

@@ -1,0 +1,1 @@
+"""Pure codecs of the shapes in the seed systems; no Redis here."""

@@ -128,7 +128,7 @@ def _add_later_fields(fields: dict[bytes, bytes], stated: Mapping[str, bytes], n
 
 def _note_retries(fields: Mapping[bytes, bytes], notes: list[str]) -> None:
     count, most = int(fields[b"RetryCount"]), int(fields[b"MaxRetries"])
-    if count < 0:
+    if count < 0 or most < 0:
         notes.append("negative retry number")
     if count > most:
         notes.append("RetryCount above MaxRetries")

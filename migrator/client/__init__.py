@@ -1,0 +1,21 @@
+"""How this tool speaks to Redis; a cluster is a list of nodes, and only this package knows the difference."""
+
+from redis.exceptions import ResponseError
+
+from migrator.client.client import Client, Page
+from migrator.client.url import connect, redacted
+from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange
+
+__all__ = [
+    "Arg",
+    "Client",
+    "Command",
+    "Node",
+    "Page",
+    "Reply",
+    "ResponseError",
+    "checked",
+    "connect",
+    "exchange",
+    "redacted",
+]

@@ -1,0 +1,125 @@
+"""Which node owns a key: one server, or the primaries of a cluster. Nothing else knows the difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisClusterException, ResponseError
+
+from migrator.client.wire import Node, Reply, checked, exchange, reason
+from migrator.errors import UsageError
+from migrator.keys import SLOTS, slot_of
+
+
+class Single:
+    """One server, also behind a sentinel or a unix socket."""
+
+    def __init__(self, pool: redis.ConnectionPool, address: str, db: int) -> None:
+        self._node = Node("server", address, pool)
+        self.db = db
+
+    def nodes(self) -> list[Node]:
+        return [self._node]
+
+    def node_of(self, key: bytes) -> Node:  # noqa: ARG002 - a single server owns every key
+        return self._node
+
+    def named(self, name: str) -> Node:
+        raise redis.ConnectionError(f"a single server named another node, {name}")
+
+    def fingerprint(self) -> str:
+        return "server"
+
+    def migrating(self) -> bool:
+        return False
+
+    def refresh(self) -> None: ...
+
+
+class Cluster:
+    """The primaries of a cluster; the slot map is read again whenever a node refuses."""
+
+    db = 0
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self._url, self._options = url, options
+        self._owners: list[Node] = []
+        self._nodes: dict[str, Node] = {}
+        self._found: RedisCluster | None = None
+
+    def nodes(self) -> list[Node]:
+        self._load()
+        return sorted(set(self._owners), key=lambda node: node.address)
+
+    def node_of(self, key: bytes) -> Node:
+        self._load()
+        return self._owners[slot_of(key)]
+
+    def named(self, name: str) -> Node:
+        """A node by its address: the one a slot is moving to may own no slot yet."""
+        found = self._discover()
+        node = found.get_node(node_name=name)
+        if node is None:
+            raise redis.ConnectionError(f"a slot is moving to {name}, which is not known yet")
+        return self._node(found, node)
+
+    def fingerprint(self) -> str:
+        self.refresh()
+        self._load()
+        runs: list[str] = []
+        for slot, node in enumerate(self._owners):
+            if not runs or not runs[-1].endswith(node.id):
+                runs.append(f"{slot}-{node.id}")
+        return ",".join(runs)
+
+    def migrating(self) -> bool:
+        for node in self.nodes():
+            nodes, moves = exchange(node, [("CLUSTER", "NODES"), ("CLUSTER", "GETSLOTMIGRATIONS")])
+            if b"[" in checked(nodes):
+                return True
+            # Valkey 9 moves slots without showing it in CLUSTER NODES; other servers do not know the question.
+            if not isinstance(moves, ResponseError) and any(_under_way(move) for move in moves):
+                return True
+        return False
+
+    def refresh(self) -> None:
+        self._owners = []
+
+    def _load(self) -> None:
+        if self._owners:
+            return
+        found = self._discover()
+        cache = found.nodes_manager.slots_cache
+        if len(cache) < SLOTS:
+            raise redis.ConnectionError(f"the cluster serves {len(cache)} of {SLOTS} slots")
+        self._owners = [self._node(found, cache[slot][0]) for slot in range(SLOTS)]
+
+    def _discover(self) -> RedisCluster:
+        """Asks any node that was ever seen: the one in the URL may be gone."""
+        try:
+            if self._found is None:
+                self._found = RedisCluster.from_url(self._url, **self._options)
+            else:
+                self._found.nodes_manager.initialize()
+        except RedisClusterException as error:
+            cause = error.__cause__ or error
+            if "not enabled" in str(cause):
+                raise UsageError(
+                    "--url says redis+cluster://, but that server is not part of a cluster", next="use redis://"
+                ) from None
+            raise redis.ConnectionError(reason(cause)) from error
+        return self._found
+
+    def _node(self, found: RedisCluster, node: Any) -> Node:
+        known = self._nodes.get(node.name)
+        if known is None:
+            pool = found.get_redis_connection(node).connection_pool
+            known = self._nodes[node.name] = Node(node.name, node.name, pool)
+        return known
+
+
+def _under_way(move: Reply) -> bool:
+    fields = {bytes(k): v for k, v in zip(move[::2], move[1::2], strict=False)} if isinstance(move, list) else {}
+    return fields.get(b"state") not in (b"success", b"failed", b"cancelled", b"canceled")

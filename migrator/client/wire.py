@@ -1,0 +1,94 @@
+"""Commands and replies, and the one exchange of them with a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from hiredis import pack_command
+from redis.exceptions import NoPermissionError, ResponseError
+
+from migrator.errors import RefusedError
+from migrator.scripts import Script
+
+Arg = bytes | str | int | float
+Reply = Any  # RESP2: bytes, int, None, list of these, or ResponseError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command and the key whose slot it goes to. A script is sent by its digest and, if unknown, by its text."""
+
+    key: bytes
+    args: tuple[Arg, ...]
+    script: Script | None = None
+
+    @staticmethod
+    def eval(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Command:
+        return Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    def packed(self, *, whole: bool = False) -> tuple[Arg, ...]:
+        if whole and self.script:
+            return ("EVAL", self.script.text, *self.args[2:])
+        return self.args
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A primary. `id` is stable while the node is the same; the run_id is read with every page of a walk."""
+
+    id: str
+    address: str
+    pool: redis.ConnectionPool
+
+
+def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = False) -> list[Reply]:
+    """Sends all commands in one go on one connection and reads as many replies; refusals are values.
+
+    With `asking` each is preceded by ASKING, which a node needs for a slot it is about to own and others ignore.
+    """
+    if asking:
+        return exchange(node, [word for words in commands for word in (("ASKING",), words)])[1::2]
+    connection = node.pool.get_connection()
+    try:
+        # Packed in C: a phase change on a cluster is 16384 commands, and redis-py packs each in Python first.
+        packed = [b"".join([pack_command(words) for words in commands])]  # type: ignore[arg-type] # its stub is for one
+        connection.send_packed_command(packed, check_health=False)
+        replies: list[Reply] = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response(disable_decoding=True))
+            except ResponseError as error:
+                replies.append(error)
+            # READONLY, CLUSTERDOWN and MASTERDOWN are ResponseErrors in the parser but connection errors by class.
+    except BaseException:
+        connection.disconnect()
+        raise
+    finally:
+        node.pool.release(connection)
+    return replies
+
+
+def checked(reply: Reply) -> Reply:
+    """The reply, unless it is a refusal: then it is raised in this tool's words."""
+    if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and "NOPERM" in str(reply)):
+        raise RefusedError(
+            f"this user may not do that: {reply}", next="grant the command or key in the ACL, then run it again"
+        )
+    if isinstance(reply, ResponseError) and str(reply).startswith("OOM"):
+        raise RefusedError(f"Redis is out of memory: {reply}", next="free memory or raise maxmemory; the run resumes")
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
+
+
+def where(address: str, error: BaseException) -> str:
+    """What went wrong and where; many errors of the socket say the address themselves."""
+    text = reason(error)
+    return text if not address or address in text else f"{address}: {text}"
+
+
+def reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

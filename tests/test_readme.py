@@ -1,0 +1,134 @@
+"""The README is run: its migration, its commands, and every line of output it shows. `python -m tests.test_readme` writes
+the output anew, and a person reads the difference."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from typer.main import get_command
+
+from migrator.cli.commands import app
+from migrator.snapshot.embedded import EmbeddedServer
+from tests.servers import ROOT, Place, Run
+
+README = ROOT / "README.md"
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+# What depends on the machine and the day.
+VARYING = re.compile(r"^  (?:time|memory) .*", re.MULTILINE)
+
+
+def commands(block: str) -> list[str]:
+    return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+
+
+def played(url: str, directory: Path) -> Iterator[str]:
+    """Every console block, run on this server in this directory."""
+    text = README.read_text("utf-8")
+    name = re.search(r"`(migrations/\d{4}_\w+\.py)` says so", text)
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert name is not None
+    assert code is not None
+    (directory / "migrations").mkdir()
+    (directory / name[1]).write_text(code[1], "utf-8")
+    for block in CONSOLE.findall(text):
+        yield "".join(f"$ {command}\n{_run(command, url, directory)}" for command in commands(block))
+
+
+def _run(command: str, url: str, directory: Path) -> str:
+    words = shlex.split(command)
+    if words[0] == "redis-cli":
+        with redis.Redis.from_url(url) as client:
+            client.execute_command(*words[1:])
+        return ""
+    assert words[0] == "migrator"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MIGRATOR_URL": url}
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=directory, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 32), done.stderr
+    return done.stdout
+
+
+def test_its_migration_is_twenty_lines_at_most() -> None:
+    code = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert code is not None
+    assert len(code[1].splitlines()) <= 20
+
+
+def test_what_it_shows_is_what_the_commands_print(server: Place, tmp_path: Path) -> None:
+    shown = CONSOLE.findall(README.read_text("utf-8"))
+    printed = list(played(server.url, tmp_path))
+    assert [VARYING.sub("", block) for block in printed] == [VARYING.sub("", block) for block in shown]
+    assert len(printed) >= 5
+    assert server.raw.zscore("shop:riga:seen-by-time", "alan") == 1759385900.0
+
+
+def test_an_old_application_may_write_until_the_stop_and_nothing_is_lost(
+    run_migrator: Run, server: Place, tmp_path: Path
+) -> None:
+    server.raw.hset("shop:riga:seen", mapping={"ada": 1, "grace": 2, "alan": 3})
+    for _ in played(server.url, tmp_path):
+        break
+    server.raw.hset("shop:riga:seen", "alan", 3)
+    assert run_migrator("apply", "1", url=server.url, cwd=tmp_path).returncode == 0
+
+    server.raw.hset("shop:riga:seen", mapping={"ada": 11, "edsger": 4})
+    server.raw.hdel("shop:riga:seen", "grace")
+    words = ("apply", "1", "--through", "contract", "--backup", "b", "--yes")
+    assert run_migrator(*words, url=server.url, cwd=tmp_path).returncode == 0
+    assert server.raw.zrange("shop:riga:seen-by-time", 0, -1, withscores=True) == [
+        [b"alan", 3.0],
+        [b"edsger", 4.0],
+        [b"ada", 11.0],
+    ] or server.raw.zrange("shop:riga:seen-by-time", 0, -1, withscores=True) == [
+        (b"alan", 3.0),
+        (b"edsger", 4.0),
+        (b"ada", 11.0),
+    ]
+
+
+def test_its_table_names_every_command() -> None:
+    section = README.read_text("utf-8").split("## Commands")[1].split("\n| exit code")[0]
+    named = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    assert named == set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_its_table_names_every_exit_code() -> None:
+    import migrator.errors as errors
+
+    section = README.read_text("utf-8").split("| exit code")[1].split("\n## ")[0]
+    named = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE) for code in row.split(",")}
+    known = {thing.exit_code for thing in vars(errors).values() if hasattr(thing, "exit_code")}
+    assert named == known | {0, 10, 130, 143}
+
+
+def test_its_links_lead_somewhere() -> None:
+    text = README.read_text("utf-8")
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / link).is_file(), link
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= headings
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README.read_text("utf-8"), re.MULTILINE))
+def test_its_make_targets_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
+def main() -> None:
+    with EmbeddedServer() as place, tempfile.TemporaryDirectory() as directory:
+        fresh = played(place.url, Path(directory))
+        README.write_text(CONSOLE.sub(lambda _: f"```console\n{next(fresh)}```", README.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
