@@ -3,6 +3,7 @@
     MigratorError                1   something nobody foresaw
     ├── UsageError               2   the command, the configuration or a module is wrong
     ├── UnreachableError         3   Redis does not answer, or does not let us in
+    │   └── NodeGoneError        3   a failover: this primary is none any more
     ├── DriftError              11   a file changed under a migration that is under way
     ├── OrderError              12   a migration has to wait for another one
     ├── StalePlanError          14   the saved plan is not about what is there now
@@ -54,6 +55,10 @@ class UsageError(MigratorError):
 class UnreachableError(MigratorError):
     exit_code = 3
     code = "unreachable"
+
+
+class NodeGoneError(UnreachableError):
+    """A primary of a cluster is no longer one: a failover. A walk begins again; other commands are run again."""
 
 
 class DriftError(MigratorError):

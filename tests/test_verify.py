@@ -17,8 +17,8 @@ def faults(result):
 
 
 @pytest.fixture
-def shell(client, tmp_path, run_migrator):
-    return Shell(run_migrator, client, write(tmp_path / "migrations", MEMBERS))
+def shell(client, tmp_path):
+    return Shell(client, write(tmp_path / "migrations", MEMBERS))
 
 
 @pytest.fixture
@@ -31,7 +31,8 @@ def keys(client, tmp_path):
     return tool_for(client, tmp_path, KEYS)
 
 
-def test_equal_counts_do_not_hide_other_members(client, shell):
+def test_equal_counts_do_not_hide_other_members(client, shell, run_migrator):
+    shell = Shell(client, shell.directory, run_migrator)
     put(client, OLD, {b"a": b"1", b"b": b"2"})
     shell("apply")
     client.raw.execute_command("DEL", NEW)

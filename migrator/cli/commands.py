@@ -36,12 +36,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 quarantine_app = typer.Typer(
-    help="Records that cannot be mapped: list them, try them again, or accept them as they are.",
+    help="List, retry or accept records that cannot be mapped.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 lock_app = typer.Typer(
-    help="The lease: who is at work, and how to take it from a process that is gone.",
+    help="Show who holds the lease, or break it.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -79,9 +79,9 @@ class Kind(StrEnum):
     member = "member"
 
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Migrations, by id or number; all if none.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Migrations, by id or number; all if none.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The migration, by id or number.")]
-MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="One migration; all if none.")]
+MaybeId = Annotated[str | None, typer.Argument(metavar="ID", help="One migration; all if none.")]
 ThroughOption = Annotated[Through, typer.Option(help="How far.")]
 BackupOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where what is removed or overwritten is saved first.")
@@ -306,7 +306,7 @@ def quarantine_retry(ctx: typer.Context, id: Id) -> int:
 def quarantine_accept(
     ctx: typer.Context,
     id: Id,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Keys as the list prints them.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys as the list prints them.")] = None,
     member: Annotated[str | None, typer.Option(metavar="M", help="The member of that key.")] = None,
     reason: Annotated[str | None, typer.Option(metavar="R", help="All with this reason.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All that are open.")] = False,
@@ -364,7 +364,7 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case words: orders_to_hashes.")],
     kind: Annotated[Kind, typer.Option(help="key: one key becomes one key; member: one member of a collection.")],
 ) -> int:
-    """Write a new migration, whose comments are the tutorial, and its test."""
+    """Write a new migration and its test. Its comments are the tutorial."""
     from migrator.cli.opened import show
     from migrator.cli.templates import write
 
@@ -375,7 +375,10 @@ def new(
 
 @app.command()
 def demo(ctx: typer.Context) -> int:
-    """Play the whole story on an embedded server: plan, apply, quarantine, contract, and the way back."""
+    """Play the whole story on an embedded server.
+
+    Plan, apply, quarantine, contract, and the way back, with the commands as you would type them.
+    """
     from migrator.cli.demo import play
 
     settings: Common = ctx.obj

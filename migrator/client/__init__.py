@@ -4,7 +4,7 @@ from redis.exceptions import ResponseError
 
 from migrator.client.client import Client, Page
 from migrator.client.url import connect, redacted
-from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange
+from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, slot_moved
 
 __all__ = [
     "Arg",
@@ -18,4 +18,5 @@ __all__ = [
     "connect",
     "exchange",
     "redacted",
+    "slot_moved",
 ]

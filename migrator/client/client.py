@@ -23,7 +23,7 @@ from redis.exceptions import (
 
 from migrator.client.topology import Cluster, Single
 from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, where
-from migrator.errors import UnreachableError
+from migrator.errors import NodeGoneError, UnreachableError
 from migrator.keys import SLOTS, slot_of, slot_tags
 from migrator.scripts import Script
 
@@ -135,8 +135,29 @@ class Client:
         return checked(self.run([Command.eval(script, keys, args)])[0])
 
     def on_node(self, node: Node, *commands: tuple[Arg, ...]) -> list[Reply]:
-        """Commands for one node, on one connection, in one go; replies as in `run`."""
-        return self._patiently(lambda: exchange(node, commands), node.address)
+        """Commands for one node, on one connection, in one go; a refusal is a value, also one of a slot that moved.
+
+        Raises NodeGoneError if the node cannot be reached and another one has taken its place.
+        """
+
+        def go() -> list[Reply]:
+            try:
+                return exchange(node, commands)
+            except _LOST:
+                if self.cluster and self._gone(node):
+                    raise NodeGoneError(
+                        f"{node.address} is no longer a primary", next="run the same command again"
+                    ) from None
+                raise
+
+        return self._patiently(go, node.address)
+
+    def _gone(self, node: Node) -> bool:
+        try:
+            self._topology.refresh()
+            return node not in self._topology.nodes()
+        except (*_LOST, RedisClusterException):
+            return False  # nobody can be asked: wait for somebody
 
     def page(self, node: Node, cursor: int, glob: bytes, count: int) -> Page:
         info, answer = self.on_node(node, ("INFO", "server"), ("SCAN", cursor, "MATCH", glob, "COUNT", count))

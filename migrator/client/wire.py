@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 from hiredis import pack_command
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import AskError, NoPermissionError, ResponseError, TryAgainError
 
 from migrator.errors import RefusedError
 from migrator.scripts import Script
@@ -69,6 +69,11 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = 
     finally:
         node.pool.release(connection)
     return replies
+
+
+def slot_moved(reply: Reply) -> bool:
+    """Whether a node refused because the key's slot is leaving it or has left (MovedError is an AskError)."""
+    return isinstance(reply, (AskError, TryAgainError))
 
 
 def checked(reply: Reply) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from migrator.client import Client, Command, Reply, ResponseError, checked
+from migrator.client import Client, Command, Reply, ResponseError, checked, slot_moved
 from migrator.engine.values import read_words, scan_words
 from migrator.keys import Kind
 from migrator.snapshot.ndjson import Line
@@ -43,13 +43,23 @@ def _gone(reply: Reply) -> bool:
 
 
 def collection(client: Client, db: int, kind: Kind, name: bytes, shown: bytes) -> Iterator[Line]:
-    """A collection of any size, over as many lines as it has pages. It must not change meanwhile."""
-    expires = expiries(client, [name])[0]
-    cursor, part = b"0", 0
+    """A collection of any size, over as many lines as it has pages. It must not change meanwhile.
+
+    A cursor means nothing to another process: if the server restarts or the slot moves, it is read again from part 0,
+    which replaces what came before it.
+    """
     while True:
-        cursor, flat = client.one(name, *scan_words(kind, name, int(cursor), PAGE))
-        if flat:
-            yield Line(db, shown, kind, expires, flat, part)
-            part += 1
-        if cursor == b"0":
-            return
+        expires = expiries(client, [name])[0]
+        node, process, cursor, part = client.node_of(name), "", 0, 0
+        while True:
+            info, answer = client.on_node(node, ("INFO", "server"), scan_words(kind, name, cursor, PAGE))
+            if slot_moved(answer) or process not in ("", client.process(info)):
+                break
+            process = client.process(info)
+            following, flat = checked(answer)
+            if flat:
+                yield Line(db, shown, kind, expires, flat, part)
+                part += 1
+            cursor = int(following)
+            if cursor == 0:
+                return

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from migrator.client import Arg, Client, Node, ResponseError, checked
+from migrator.client import Arg, Client, Node, ResponseError, checked, slot_moved
 from migrator.engine.run import Run
-from migrator.errors import RefusedError
+from migrator.errors import NodeGoneError, RefusedError
 from migrator.ledger import Checkpoint
 
 Counts = Mapping[str, int]
 
 _ROUNDS = 5
+
+
+class SlotMovedError(Exception):
+    """A key is no longer where the walk is: its slot moved."""
 
 
 class NodeRestartedError(Exception):
@@ -63,18 +68,35 @@ class Walk:
 
     def all(self) -> Counter[str]:
         """Walks until one walk saw every slot where it stayed. Returns the sum of the counts."""
-        for _ in range(_ROUNDS):
+        for attempt in range(_ROUNDS):
+            if attempt:
+                self._wait_for_quiet()
             self._slots = self._client.fingerprint()
-            total: Counter[str] = Counter()
-            if not self._client.migrating():
-                for node in self._client.nodes():
-                    total.update(self._node(node))
+            try:
+                total = self._once()
                 if self._client.fingerprint() == self._slots and not self._client.migrating():
                     return total
+            except (SlotMovedError, NodeGoneError):
+                check_markers(self._run)
             self._run.observer.say("slots moved while walking: walking again")
             self._run.lease.write(self._run.ledger.forget_words(self._run.id, self._name))
             self._run.tick()
         raise RefusedError("slots keep moving between nodes", next="let the resharding finish, then run this again")
+
+    def _once(self) -> Counter[str]:
+        if self._client.migrating():
+            raise SlotMovedError
+        total: Counter[str] = Counter()
+        for node in self._client.nodes():
+            total.update(self._node(node))
+        return total
+
+    def _wait_for_quiet(self) -> None:
+        """Resharding takes its time: as long as Redis would be waited for."""
+        until = time.monotonic() + self._client.patience
+        while self._client.migrating() and time.monotonic() < until:
+            time.sleep(0.2)
+            self._run.tick()
 
     def _node(self, node: Node) -> Counts:
         saved = self._run.ledger.checkpoint(self._run.id, self._name, node.id) if self._resume else None
@@ -159,6 +181,8 @@ def inner_pages(
             raise NodeRestartedError
         if isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE"):
             return
+        if slot_moved(answer):
+            raise SlotMovedError
         following, flat = checked(answer)
         cursor = int(following)
         yield cursor, flat

@@ -1,0 +1,327 @@
+"""Whatever is wrong with the command, the server, the modules or the data: an exit code, a sentence and a next step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers import Server, binary, choose_port
+from tests.support import KEYS, MEMBERS, OTHER, Shell, Tool, all_keys, picture, put, shipped, tool_for, write
+
+TEXT = b"{t}:text:a"
+
+
+@pytest.fixture
+def shell(server, tmp_path, run_migrator):
+    """Processes on a single server: what a command line says does not depend on a cluster."""
+    return Shell(server, write(tmp_path / "migrations", KEYS), run_migrator)
+
+
+# Redis.
+
+
+def test_an_unreachable_redis_is_3_after_the_time_given(shell):
+    nobody = f"redis://127.0.0.1:{choose_port()}/0"
+    told = shell.error("plan", "--retry", "1", exit=3, code="unreachable", url=nobody)
+    assert "unreachable" in told
+    assert "--url" in told
+
+
+def test_a_wrong_password_is_3_and_is_never_printed(tmp_path, run_migrator):
+    with Server(binary(), requirepass="right") as server:
+        wrong = f"redis://:s3cr%40t@127.0.0.1:{server.port}/0"
+        shell = Shell(server.url, write(tmp_path / "migrations", KEYS), run_migrator)
+        for command in (["plan"], ["apply"], ["status"]):
+            told = shell.error(*command, "--retry", "1", exit=3, code="unreachable", url=wrong)
+            assert "does not let us in" in told
+            assert "s3cr" not in told
+        assert shell("plan")["migrations"][0]["id"] == "0001_first"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:sw0rdfish@[::1/0", "redis://:sw0rdfish@host:port/0", "http://u:sw0rdfish@host/",
+        "redis+sentinel://u:sw0rdfish@host:26379", "sw0rdfish@host", "redis://h:1/0?password=sw0rdfish&db=x",
+        "redis://:sw0rdfish@host:99999999/0", "redis+cluster://:sw0rdfish@host:x/0", "redis://:sw0rdfish@host/zero",
+    ],
+)  # fmt: skip
+def test_a_malformed_url_is_2_and_its_password_is_never_printed(shell, url):
+    told = Shell(url, shell.directory).error("status", "--retry", "0", exit=2, code="usage")
+    assert "sw0rdfish" not in told
+
+
+def test_a_server_that_evicts_anything_is_refused_in_the_plan_and_by_apply(server, shell):
+    server.raw.config_set("maxmemory-policy", "allkeys-lru")
+    [refused] = shell("plan", exit=60)["migrations"][0]["refused"]
+    assert refused["code"] == "eviction"
+    assert "allkeys-lru" in refused["text"]
+    assert shell("apply", exit=60)["stopped"]["exit"] == 60
+
+
+@pytest.fixture
+def as_user(server):
+    """The URL of a user with these rules."""
+
+    def url(*rules):
+        server.raw.execute_command("ACL", "SETUSER", "somebody", "on", ">pw", "~*", "&*", "+@all", *rules)
+        return server.url.replace("redis://", "redis://somebody:pw@")
+
+    yield url
+    server.raw.execute_command("ACL", "DELUSER", "somebody")
+
+
+def test_a_user_without_scripts_is_refused(as_user, shell):
+    url = as_user("-@scripting")
+    [refused] = shell("plan", exit=60, url=url)["migrations"][0]["refused"]
+    assert refused["code"] == "scripting"
+    assert "refused" in shell("apply", exit=60, url=url)["error"]["code"]
+
+
+def test_plan_and_status_run_as_a_user_who_may_not_write_and_write_nothing(server, as_user, shell):
+    put(server, TEXT, b"text")
+    url = as_user("-@write")
+    before = all_keys(server)
+    server.raw.config_resetstat()
+    assert shell("plan", url=url)["migrations"][0]["counts"]["estimate"] == 1
+    shell("status", url=url)
+    shell("verify", "0001", url=url, exit=30)
+    shell("history", url=url)
+    shell("lock", "show", url=url)
+    stats = server.raw.info("commandstats")
+    writing = {"set", "hset", "zadd", "sadd", "rpush", "del", "unlink", "rename", "xadd", "expire", "pexpireat"}
+    assert {name.removeprefix("cmdstat_") for name in stats} & writing == set()
+    assert all_keys(server) == before
+    assert "refused" in shell("apply", exit=60, url=url)["error"]["code"]
+
+
+def test_a_user_without_info_is_told_what_that_costs(server, as_user, shell):
+    url = as_user("-info")
+    put(server, TEXT, b"text")
+    [planned] = shell("plan", url=url)["migrations"]
+    assert "no-info" in {risk["code"] for risk in planned["risks"]}
+    shell("apply", "--through", "switch", url=url)
+
+
+# The command and the modules.
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["apply", "0007"], "there is no migration '0007'"),
+        (["verify", "nonsense"], "there is no migration 'nonsense'"),
+        (["frobnicate"], "frobnicate"),
+        (["apply", "--through", "nowhere"], "nowhere"),
+        (["apply", "--rate", "-1"], "-1"),
+        (["verify", "0001", "--sample", "2"], "2"),
+        (["status", "--lease", "0"], "--lease"),
+        (["status", "--namespace", "{braces}"], "namespace"),
+        (["status", "--namespace"], "--namespace"),
+        (["apply", "--plan", "/nonexistent/plan.json"], "not a saved plan"),
+        (["plan", "--out", "/nonexistent/plan.json"], "/nonexistent/plan.json"),
+        (["new", "Bad Name", "--kind", "key"], "Bad Name"),
+        (["new", "good_name", "--kind", "amend"], "amend"),
+    ],
+)
+def test_a_wrong_command_is_2_and_says_what_is_wrong(server, shell, args, message):
+    assert message in Shell(server, shell.directory).error(*args, exit=2, code="usage")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("from migrator import nothing_of_the_kind\n", "0002_second.py:1: ImportError"),
+        ("x = 1\ny = x / 0\n", "0002_second.py:2: ZeroDivisionError"),
+        ("def f(:\n", "0002_second.py:1: SyntaxError"),
+        ("import sys\nsys.exit(5)\n", "0002_second.py:2: SystemExit"),
+        ("x = 1\n", "no `migration = Migration(…)`"),
+        (KEYS.replace('type="hash"', 'type="stream"'), "type 'stream' is not one of"),
+        (KEYS.replace("id}", "id"), "template"),
+        (KEYS.replace('type="string"', 'type="string", id="("'), "0002_second.py:"),
+        (KEYS.replace('type="string"', 'type="string", other="x"'), "no capture 'other'"),
+        (KEYS.replace("hash:{id}", "hash:{other}"), "the same captures"),
+        (MEMBERS.replace('type="zset"', 'type="list"'), "not lists"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_2_with_file_and_line(server, shell, source, message):
+    write(shell.directory, KEYS, source)
+    told = Shell(server, shell.directory).error("plan", exit=2, code="usage")
+    assert message in told
+    assert "0002_second.py:" in told
+    assert all_keys(server) == set()
+
+
+def test_two_modules_with_one_number_are_2(server, shell):
+    (shell.directory / "0001_again.py").write_text(KEYS)
+    told = shell.error("status", exit=2, code="usage")
+    assert "0001_again.py" in told
+    assert "0001_first.py" in told
+
+
+def test_a_directory_that_is_not_there_is_2(server, tmp_path):
+    told = Shell(server, tmp_path / "none").error("plan", exit=2, code="usage")
+    assert "migrator new" in told
+
+
+def test_an_edited_module_is_drift_from_expanded_to_the_end_of_the_sweep(client, tmp_path):
+    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+    path = shell.directory / "0001_first.py"
+    put(client, TEXT, b"text")
+    shell("init")
+    path.write_text(KEYS + "# pending: may be edited\n")
+    for through in ("expand", "verify", "switch"):
+        shell("apply", "--through", through)
+        good = path.read_text()
+        path.write_text(good + "# edited\n")
+        assert "edited" in shell.error("apply", exit=11, code="drift")
+        assert shell("plan", exit=11)["error"]["code"] == "drift"
+        path.write_text(good)
+    path.write_text(good.replace("\n", "\r\n"))
+    backup = ["--backup", str(tmp_path / "backup"), "--yes"]
+    shell("apply", "--through", "contract", *backup)
+    path.write_text(good + "# after the sweep it may be edited again\n")
+    shell("apply")
+    assert "rebuilt by the mapping" in shell.error("rollback", "0001", *backup, exit=11, code="drift")
+
+
+def test_a_rollback_to_pending_works_despite_drift(client, tmp_path):
+    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+    put(client, TEXT, b"text")
+    shell("apply")
+    (shell.directory / "0001_first.py").write_text(KEYS + "# edited\n")
+    assert shell("rollback", "0001", "--to", "pending", "--yes")["migrations"][0]["phase"] == "pending"
+    assert set(picture(client)) == {TEXT}
+    shell("apply", "0001")
+
+
+def test_a_module_that_is_missing_while_under_way_is_drift(server, shell):
+    shell("apply")
+    (shell.directory / "0001_first.py").rename(shell.directory / "kept.txt")
+    assert "0001_first" in shell.error("apply", exit=11, code="drift")
+
+
+def test_a_lower_number_that_comes_later_is_12(server, shell):
+    path = shell.directory / "0001_first.py"
+    path.rename(shell.directory / "0005_fifth.py")
+    shell("apply")
+    path.write_text(OTHER)
+    told = shell.error("plan", exit=12, code="order")
+    assert "next free number" in told
+    assert shell("apply", exit=12)["error"]["exit"] == 12
+
+
+def test_a_migration_waits_for_those_named_in_after_and_those_on_its_keys(client, tmp_path):
+    after = OTHER.replace("\n))", '\n), after=["0001"])')
+    shell = Shell(client, write(tmp_path / "migrations", KEYS, after, KEYS.replace("{{t}}:hash:", "{{t}}:third:")))
+    put(client, TEXT, b"text")
+    assert "0001_first must be contracted first" in shell("apply", "0002", exit=12)["stopped"]["reason"]
+    passed = shell("apply")
+    assert len(passed["notes"]) == 2
+    assert [one["phase"] for one in passed["migrations"]] == ["verified", "pending", "pending"]
+    assert "touches the same keys" in shell("apply", "0003", exit=12)["stopped"]["reason"]
+    shell("apply", "0001", "--through", "contract", "--yes", "--backup", str(tmp_path / "backup"))
+    shell("apply", "0002")
+
+
+def test_a_lease_that_is_held_is_20_with_owner_and_expiry(client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    shell = Shell(client, tool.directory)
+    with tool.session().leased() as lease:
+        told = shell.error("apply", exit=20, code="lease-held")
+        assert "holds the lease for another" in told
+        assert lease.fence.token in told
+        shown = shell("lock", "show")
+        assert (shown["held"], shown["token"]) == (True, lease.fence.token)
+        assert 0 < shown["expires_in_seconds"] <= 30
+    assert shell("lock", "show")["held"] is False
+    assert "nobody" in shell.text("lock", "show").lower()
+
+
+# The data.
+
+
+def test_a_target_of_another_type_is_refused_in_the_plan(client, tmp_path):
+    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+    put(client, TEXT, b"text")
+    put(client, b"{t}:hash:a", b"a string")
+    [refused] = shell("plan", exit=60)["migrations"][0]["refused"]
+    assert refused["code"] == "target-type"
+    assert "{t}:hash:a" in refused["text"]
+    assert shell("apply", exit=60)["stopped"]["phase"] == "pending"
+    assert client.raw.execute_command("GET", b"{t}:hash:a") == b"a string"
+
+
+def test_a_source_of_another_type_is_quarantined_and_untouched(client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    put(client, TEXT, [b"a list"])
+    put(client, b"{t}:text:good", b"text")
+    before = picture(client)
+    [rejected] = tool.plan().rejected
+    assert (rejected.key, rejected.reason.split(":")[0]) == ("{t}:text:a", "foreign-type")
+    tool.apply(exit=32)
+    assert {key: one for key, one in picture(client).items() if b"text" in key} == before
+
+
+BAD_JOBS = {
+    b'{"id":': "not valid JSON",
+    b"null": "not a JSON object",
+    b"[]": "not a JSON object",
+    b"": "empty value",
+    b'{"id":"\xff"}': "not UTF-8",
+}
+
+
+def test_jobs_that_are_none_are_quarantined_and_untouched(server, tmp_path):
+    tool = Tool(server, shipped(tmp_path / "migrations"), tmp_path / "backup")
+    for number, text in enumerate(BAD_JOBS):
+        put(server, b"ae:job:00000000-0000-4000-8000-%012d" % number, text)
+    before = picture(server)
+    tool.apply("0001", exit=32)
+    assert tool.phase("0001") == "backfilled"
+    assert picture(server) == before
+    shell = Shell(server, tool.directory)
+    listed = shell("quarantine", "list", "0001")["records"]
+    assert [record["reason"] for record in listed] == list(BAD_JOBS.values())
+    assert "not UTF-8" in shell.text("quarantine", "list", "0001")
+
+
+def test_scores_that_are_no_numbers_are_quarantined_one_by_one(client, tmp_path):
+    tool = tool_for(client, tmp_path, MEMBERS)
+    put(client, b"{t}:times:a", {b"good": b"1", b"bad": b"soon", b"worse": b"nan"})
+    before = picture(client)
+    tool.apply(exit=32)
+    assert picture(client, b"{t}:times") == before
+    assert client.raw.execute_command("ZRANGE", b"{t}:sorted:a", 0, -1) == [b"good"]
+
+
+def test_two_namespaces_on_the_same_keys_are_refused_until_the_first_is_rolled_back(client, tmp_path):
+    first = tool_for(client, tmp_path, KEYS)
+    second = Tool(client, first.directory, first.backup, namespace="other")
+    put(client, TEXT, b"text")
+    first.apply(through="expand")
+    assert [one.code for one in second.plan().refused] == ["claimed"]
+    second.apply(exit=60)
+    assert second.phase() == "pending"
+    first.rollback("0001", "pending")
+    second.apply()
+    first.apply("0001", exit=60)
+
+
+def test_contract_is_refused_without_yes_and_without_a_backup(client, tmp_path):
+    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+    put(client, TEXT, b"text")
+    backup = ["--backup", str(tmp_path / "backup")]
+    stopped = shell("apply", "--through", "contract", *backup, exit=60)["stopped"]
+    assert "--yes" in stopped["next"]
+    stopped = shell("apply", "--through", "contract", "--yes", exit=60)["stopped"]
+    assert "--backup" in stopped["next"]
+    assert client.raw.execute_command("EXISTS", TEXT) == 1
+    for command in ("rollback", "restore"):
+        more = ["--discard-later-writes", *backup] if command == "restore" else []
+        assert "--yes" in shell.error(command, "0001", *more, exit=60, code="refused")
+    assert "--discard-later-writes" in shell.error("restore", "0001", *backup, exit=60, code="refused")
+
+
+def test_contract_needs_no_backup_where_there_is_nothing_to_remove(client, tmp_path):
+    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+    assert shell("apply", "--through", "contract", "--yes")["migrations"][0]["phase"] == "contracted"
