@@ -95,6 +95,7 @@ def deploy(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     op.raw.hset(OLD, "b", TICKS)
     op.types("migrator quarantine retry ID")
     op.types("migrator apply ID --plan plan.json")
+    op.types("migrator apply ID --url redis://127.0.0.1:1/0 --retry 0", exit=3)
     op.types("migrator status ID")
     with monkeypatch.context() as patched:
         patched.setattr("time.sleep", _ctrl_c)
@@ -102,7 +103,8 @@ def deploy(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     op.raw.zadd(NEW, {"somebody else": 1})
     op.types("migrator verify ID", exit=30)
     op.types("migrator verify ID --repair")
-    op.types("migrator rollback ID --to pending --yes")
+    op.types("migrator rollback ID --to pending --yes")  # which forgets what was accepted
+    op.raw.delete(ODD)
     op.types("migrator apply ID --plan plan.json", exit=14)
     lease = op.finds_the_lease_taken()
     op.types("migrator lock show")

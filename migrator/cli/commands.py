@@ -126,7 +126,7 @@ def plan(
     with opened(ctx.obj, writes=False, backup=backup) as session:
         result = make(session, ids or [], THROUGH[through.value])
     if out is not None:
-        out.write_text(result.model_dump_json(indent=2, by_alias=True) + "\n")
+        _save(out, result.model_dump_json(indent=2, by_alias=True) + "\n")
     show(result, ctx.obj)
     if any(one.refused for one in result.migrations):
         return 60
@@ -164,6 +164,15 @@ def apply(
         result = commands.apply(session, chosen, through.value)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0
+
+
+def _save(path: Path, text: str) -> None:
+    from migrator.errors import UsageError
+
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", next="give --out another file") from None
 
 
 def _saved_plan(path: Path):  # type: ignore[no-untyped-def]

@@ -43,13 +43,16 @@ def connect(url: str, **settings: Any) -> Client:
 
 
 def _topology(url: str, options: dict[str, Any]) -> Single | Cluster:
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         if parts.scheme == "redis+cluster":
+            _address(parts)  # raises for a port that is none
             return Cluster(url.replace("redis+cluster://", "redis://", 1), options)
         if parts.scheme == "redis+sentinel":
             return _sentinel(url, options)
         if parts.scheme in ("redis", "rediss", "unix"):
+            if parts.scheme != "unix" and not re.fullmatch(r"/?\d*/?", parts.path):
+                raise ValueError("no database")  # the library would take it for 0
             pool = redis.ConnectionPool.from_url(url, **options)
             db = int(pool.connection_kwargs.get("db") or 0)
             return Single(pool, parts.path if parts.scheme == "unix" else _address(parts), db)

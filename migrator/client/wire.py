@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,9 +77,13 @@ def slot_moved(reply: Reply) -> bool:
     return isinstance(reply, (AskError, TryAgainError))
 
 
+# The last two are said of a command inside a script, by Redis 7 and by Redis 6.
+_DENIED = re.compile("NOPERM|ACL failure in script|The user executing the script can't")
+
+
 def checked(reply: Reply) -> Reply:
     """The reply, unless it is a refusal: then it is raised in this tool's words."""
-    if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and "NOPERM" in str(reply)):
+    if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and _DENIED.search(str(reply))):
         raise RefusedError(
             f"this user may not do that: {reply}", next="grant the command or key in the ACL, then run it again"
         )

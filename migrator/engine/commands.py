@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from migrator.engine import back, dump, recover
+from migrator.engine import restore as restoring
 from migrator.engine.compare import EXAMPLES, FAULTS, Difference, Outcome, compare, judge_keys, judge_members, read_old
 from migrator.engine.copy import FOREIGN_NEW, FOREIGN_OLD, FORWARD, copy_keys, copy_members
 from migrator.engine.family import Family, Pair
@@ -331,7 +332,7 @@ def rollback(session: Session, id: str, to: Phase | None) -> ApplyResult:
 
 
 def restore(session: Session, id: str) -> ApplyResult:
-    return _backwards(session, id, "restore", back.restore)
+    return _backwards(session, id, "restore", restoring.restore)
 
 
 def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) -> ApplyResult:
@@ -347,9 +348,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
                 break
             except MarkersMovedError:
                 session.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    return ApplyResult(
-        migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.notes)
-    )
+    return ApplyResult(migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.notes))
 
 
 # quarantine

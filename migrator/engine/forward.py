@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from migrator.engine import indexes
-from migrator.engine.back import adopt
+from migrator.engine.adopt import adopt
 from migrator.engine.backfill import backfill
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD

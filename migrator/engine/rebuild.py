@@ -26,7 +26,7 @@ from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
-from migrator.engine.values import from_items, member_from_wire, member_to_wire, to_items
+from migrator.engine.values import MemberValue, from_items, member_from_wire, member_to_wire, to_items
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import DifferencesError, Unmappable
 from migrator.snapshot import backup
@@ -191,7 +191,7 @@ def _inverse_members(run: Run, family: Family) -> Step:
 def _rebuild_members(run: Run, family: Family, pair: Pair, batch: Sequence[Member]) -> int:
     """Members whose old one is right keep it, with its exact bytes; the others are rebuilt by the inverse."""
     old_kind = family.kinds["old"]
-    names = [family.unmap_member(pair, name, value)[0] for name, value in batch]
+    names = [_old_name(family, pair, name, value) for name, value in batch]
     _, _, raw, _ = read_members(run, family, pair, names, ())
     right: list[MemberJob] = []
     wrong: list[Member] = []
@@ -206,6 +206,13 @@ def _rebuild_members(run: Run, family: Family, pair: Pair, batch: Sequence[Membe
     elif right:
         write_members(run, family, BACKWARD, pair, right[:1])  # nothing to write but the expiry of the collection
     return len(wrong)
+
+
+def _old_name(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
+    try:
+        return family.unmap_member(pair, name, value)[0]
+    except Unmappable:
+        return name  # copying lists it in the quarantine, and the comparison then says what is missing
 
 
 def _maps_to(family: Family, pair: Pair, old: Member, new: Member) -> bool:

@@ -99,7 +99,7 @@ def _load_module(path: Path) -> Module:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{_where(path, error)}: {type(error).__name__}: {error}",
             next="correct the module; nothing was read or written",
@@ -108,11 +108,12 @@ def _load_module(path: Path) -> Module:
         sys.path.remove(str(path.parent))
     migration = getattr(module, "migration", None)
     if not isinstance(migration, Migration):
-        raise UsageError(f"{path}:1: the module has no `migration = Migration(…)`")
+        raise UsageError(f"{path}:1: the module has no `migration = Migration(…)`",
+                         next="give it one; migrator new NAME --kind key writes an example")  # fmt: skip
     return Module(path.stem, path, checksum(source), migration)
 
 
-def _where(path: Path, error: Exception) -> str:
+def _where(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

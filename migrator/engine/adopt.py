@@ -1,0 +1,94 @@
+"""Target keys that were there before the migration: saved, remembered, and put back where it is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from migrator.client import Arg, Command, checked
+from migrator.engine import dump
+from migrator.engine.backfill import PAGE_KEYS
+from migrator.engine.family import Family, Pair
+from migrator.engine.guarded import guarded
+from migrator.engine.put import put_line
+from migrator.engine.run import Run
+from migrator.errors import RefusedError
+from migrator.models import show
+from migrator.snapshot import backup
+from migrator.snapshot.backup import Backup, directory_for
+
+
+def adopt(run: Run) -> None:
+    """Saves target keys that are there already, and remembers that they were.
+
+    Raises RefusedError for one of another type, and without a backup directory.
+    """
+    for family in run.families:
+        if family.same_name:
+            continue
+        for node in run.client.nodes():
+            cursor = 0
+            while True:
+                page = run.client.page(node, cursor, family.new_glob, PAGE_KEYS)
+                pairs = [pair for key in page.keys if (pair := family.from_new(key)) is not None]
+                if pairs:
+                    _adopt_page(run, family, pairs)
+                cursor = page.cursor
+                run.tick()
+                if cursor == 0:
+                    break
+
+
+def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
+    kind, base = family.kinds["new"], run.options.backup
+    types = run.client.run([Command(pair.new, ("TYPE", pair.new)) for pair in pairs])
+    for pair, reply in zip(pairs, types, strict=True):
+        if checked(reply).decode() not in (kind, "none"):
+            raise RefusedError(
+                f"{run.id}: {show(pair.new)} exists and is a {reply.decode()}, not a {kind}",
+                next="move that key out of the way, or choose another target name",
+            )
+    if base is None:
+        raise RefusedError(
+            f"{run.id}: {len(pairs)} or more target keys exist already; they are adopted only with a backup of them",
+            next="add --backup DIR",
+        )
+    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, "adopted")
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted")
+    for pair in pairs:
+        for line in dump.collection(run.client, run.client.db, kind, pair.new, pair.new):
+            saving.write(line)
+    saving.finish()
+    guarded(run, run.guard("pending"), [("SADD", _set_of(run, pair), pair.new) for pair in pairs])
+    run.put(adopted=path.name)
+
+
+def _set_of(run: Run, pair: Pair) -> bytes:
+    return run.names.adopted(run.id, run.client.slot_tag(run.client.slot(pair.old)))
+
+
+def adopted(run: Run, family: Family, pairs: Sequence[Pair]) -> list[bool]:
+    """Which of these records' target keys were there before the migration."""
+    if not run.entry.adopted or family.same_name:
+        return [False] * len(pairs)
+    asked = [Command(name := _set_of(run, pair), ("SISMEMBER", name, pair.new)) for pair in pairs]
+    return [checked(reply) == 1 for reply in run.client.run(asked)]
+
+
+def adopted_back(run: Run) -> None:
+    """In `pending`, once the rest is cleaned: what was adopted is as it was, if its backup is named, else left."""
+    if not run.entry.adopted:
+        return
+    base = run.options.backup
+    if base is None:
+        run.note("target keys that were there before are left as they are now: no --backup was given")
+    else:
+        path = base / Path(run.entry.adopted).name
+        backup.check(path)
+        for line in backup.lines(path):
+            put_line(run, "pending", line)
+            run.tick()
+    sets: list[tuple[Arg, ...]] = [
+        ("UNLINK", run.names.adopted(run.id, run.client.slot_tag(slot))) for slot in run.markers.slots
+    ]
+    guarded(run, run.guard("pending"), sets)

@@ -1,0 +1,96 @@
+"""Restore: the old shape as the backup has it; what was written since is saved, and discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from migrator.engine import dump
+from migrator.engine.back import clean
+from migrator.engine.backfill import PAGE_COLLECTIONS
+from migrator.engine.family import Family
+from migrator.engine.guarded import guarded, unlink
+from migrator.engine.put import put_line
+from migrator.engine.run import Run
+from migrator.engine.walk import Progress, Visit, Walk
+from migrator.errors import RefusedError, UsageError
+from migrator.snapshot import backup
+from migrator.snapshot.backup import Backup, directory_for
+
+
+def restore(run: Run) -> None:
+    """`closed` while the old shape is put back as it was saved; what is discarded is saved first."""
+    base = run.options.backup
+    if base is None:
+        raise UsageError("restore needs --backup DIR")
+    if run.entry.phase not in ("contracted", "switched", "reverting", "closed"):
+        raise RefusedError(f"{run.id} is {run.entry.phase}: there is nothing to restore",
+                           next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
+    if not run.entry.backup_epoch:
+        raise RefusedError(f"{run.id} was never contracted: there is no backup of it",
+                           next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
+    path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
+    backup.check(path)
+    if run.entry.phase != "closed":
+        run.change("closed", rolled_back=True, swept=False)
+    epoch = run.entry.epoch
+    discarded = directory_for(base / f"discarded-{epoch}", run.names.namespace, run.id, epoch, "discarded")
+    saving = Backup.create(discarded, run.names.namespace, run.id, run.entry.epoch, "discarded")
+    for number, family in enumerate(run.families):
+        _discard(run, family, number, saving)
+        _retired_back(run, family, number)
+    _put_saved(run, path)
+    run.change(
+        "pending", detail=f"restored from {path.name}; later writes are in {discarded.parent.name}", cleaning=True
+    )
+    clean(run)
+
+
+def _put_saved(run: Run, path: Path) -> None:
+    run.observer.begin(f"{run.id}: restore", None)
+    for line in backup.lines(path):
+        if any(f.from_old(line.key) and line.kind in f.kinds.values() for f in run.families):
+            put_line(run, "closed", line)
+        run.observer.advance(1)
+        run.tick()
+    run.observer.end()
+
+
+def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
+    """Saves and removes both shapes as they are now, under their names as they are now."""
+    kinds = (family.kinds["old"], family.kinds["new"])
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        gone: list[bytes] = []
+        for key in visit.keys:
+            if family.from_old(key) is None and family.from_new(key) is None:
+                continue
+            kind = run.client.one(key, "TYPE", key).decode()
+            if kind not in kinds:
+                continue
+            lines = (
+                dump.bounded(run.client, run.client.db, kind, [(key, key)])
+                if not family.by_member
+                else dump.collection(run.client, run.client.db, kind, key, key)
+            )
+            for line in lines:
+                saving.write(line)
+            gone.append(key)
+        saving.commit()
+        unlink(run, run.guard("closed"), gone)
+        yield Progress({"discarded": len(gone)})
+
+    for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
+        Walk(run, f"discard-{number}-{side}", glob, step, count=PAGE_COLLECTIONS, resume=False).all()
+    saving.finish()
+
+
+def _retired_back(run: Run, family: Family, number: int) -> None:
+    """What contract had set aside but not yet removed takes its own name again."""
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]
+        guarded(run, run.guard("closed"), [("RENAME", name, pair.old) for name, pair in pairs])
+        yield Progress({"restored": len(pairs)})
+
+    Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_COLLECTIONS, resume=False).all()
