@@ -259,8 +259,9 @@ def rollback(
     from migrator.engine import commands
 
     with opened(ctx.obj, yes=yes, backup=backup) as session:
-        show(commands.rollback(session, id, to.value if to else None), ctx.obj)
-    return 0
+        result = commands.rollback(session, id, to.value if to else None)
+        show(result, ctx.obj)
+    return result.stopped.exit if result.stopped else 0
 
 
 @app.command()
@@ -284,8 +285,9 @@ def restore(
             next=f"to keep it: migrator rollback {id} --backup DIR --yes; to discard it, add --discard-later-writes",
         )
     with opened(ctx.obj, yes=yes, backup=backup) as session:
-        show(commands.restore(session, id), ctx.obj)
-    return 0
+        result = commands.restore(session, id)
+        show(result, ctx.obj)
+    return result.stopped.exit if result.stopped else 0
 
 
 @quarantine_app.command("list")

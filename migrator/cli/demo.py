@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +148,7 @@ def _environment(url: str) -> dict[str, str]:
 
 def _run(step: Run, environment: Mapping[str, str], here: Path) -> None:
     _tell(step.why)
-    print(f"$ migrator {shlex.join(step.words)}", flush=True)
+    _typed("migrator", step.words)
     command = [sys.executable, "-m", "migrator", *step.words]
     done = subprocess.run(command, env=environment, cwd=here, capture_output=True, encoding="utf-8", check=False)
     if done.returncode != step.exit:
@@ -165,7 +165,7 @@ def _run(step: Run, environment: Mapping[str, str], here: Path) -> None:
 def _write(step: Write, client: Client) -> None:
     _tell(step.why)
     words = [word.decode() if isinstance(word, bytes) else str(word) for word in step.words]
-    print(f"$ redis-cli {shlex.join(words)}", flush=True)
+    _typed("redis-cli", words)
     client.one(b"", *step.words)
 
 
@@ -188,6 +188,12 @@ def _prove(loaded: Hashes, now: Hashes) -> None:
     _tell(f"There and back again. The demo has just read all {records} timestamps and compared them with what it "
           "loaded. Every one is the same, byte for byte, and the hash that was to expire still does, at the same "
           "millisecond. The mended one stayed mended, and the one written after contract came along.")  # fmt: skip
+
+
+def _typed(program: str, words: Sequence[str]) -> None:
+    """A command line as a person would type it; on a terminal it stands out."""
+    on, off = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{on}$ {program} {shlex.join(words)}{off}", flush=True)
 
 
 def _tell(text: str) -> None:

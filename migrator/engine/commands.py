@@ -58,6 +58,9 @@ _STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, Orde
           InterruptedRunError)  # fmt: skip
 
 
+_RECOVERIES = 5
+
+
 def exit_code(error: MigratorError) -> int:
     return error.exit if isinstance(error, InterruptedRunError) else error.exit_code
 
@@ -79,15 +82,17 @@ def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
             try:
                 _apply_one(session, lease, module, goal, asked=bool(ids), notes=notes)
             except _STOPS as error:
-                phase = session.entries()[module.id].phase
-                stopped = Stopped(
-                    id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next
-                )
+                stopped = _stopped(error, session, module)
                 break
             lease.keep()
     entries = session.entries()
     states = tuple(migration_status(session, module, entries, None) for module in touched)
     return ApplyResult(migrations=states, stopped=stopped, notes=tuple(notes))
+
+
+def _stopped(error: MigratorError, session: Session, module: Module) -> Stopped:
+    phase = session.entries()[module.id].phase
+    return Stopped(id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next)
 
 
 def _apply_one(session: Session, lease: Lease, module: Module, goal: Phase, *, asked: bool, notes: list[str]) -> None:
@@ -339,16 +344,28 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     module = session.modules.find(id)
     if not session.options.yes:
         raise RefusedError(f"{what} of {module.id} changes data", next="add --yes to have that done")
+    stopped = None
     with session.leased() as lease:
         run = session.run(lease, module)
-        for _ in range(5):
-            recover.reconcile(run)
-            try:
-                go(run)
-                break
-            except MarkersMovedError:
-                session.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    return ApplyResult(migrations=(migration_status(session, module, session.entries(), None),), notes=tuple(run.notes))
+        try:
+            _persist(run, go)
+        except (InterruptedRunError, DifferencesError) as error:
+            stopped = _stopped(error, session, module)
+    state = migration_status(session, module, session.entries(), None)
+    return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))
+
+
+def _persist(run: Run, go: Callable[[Run], None]) -> None:
+    """Goes on from where the markers are, also when they went back meanwhile."""
+    for _ in range(_RECOVERIES):
+        recover.reconcile(run)
+        try:
+            return go(run)
+        except MarkersMovedError:
+            run.note("markers moved while working; looking at them first")
+    raise LedgerBackwardsError(
+        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
+    )
 
 
 # quarantine

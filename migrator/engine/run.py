@@ -51,6 +51,11 @@ class Run:
         self.notes: list[str] = []
         self.seen: dict[int, Marker | None] | None = None  # the markers, if they were read under this lease
 
+    @property
+    def writes(self) -> bool:
+        """Whether this run holds the lease; without it, it only looks."""
+        return self.lease.fence.number > 0
+
     def tick(self) -> None:
         """Between batches: keeps the lease and hears whether we shall stop."""
         self.lease.keep()

@@ -9,7 +9,9 @@ if refused then return refused end
 local truth, copy, kind, kind2 = KEYS[2], KEYS[3], ARGV[5], ARGV[6]
 local names, gone = {}, {}
 for i = 7, #ARGV, 2 do names[#names + 1] = ARGV[i] end
-local there = redis.call('TYPE', truth).ok == kind and ask(truth, kind, names) or {}
+local is = redis.call('TYPE', truth).ok
+if is ~= kind and is ~= 'none' then return 0 end
+local there = is == kind and ask(truth, kind, names) or {}
 for j = 1, #names do
   if not there[j] then gone[#gone + 1] = ARGV[6 + 2 * j] end
 end
