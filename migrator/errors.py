@@ -112,16 +112,14 @@ class LedgerBackwardsError(MigratorError):
 
 
 class InterruptedRunError(MigratorError):
-    """A signal asked the run to stop; what was done is recorded."""
+    """A signal asked the run to stop. Where it `writes`, what was done is recorded, and the next run goes on there."""
 
     code = "interrupted"
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, *, writes: bool = True) -> None:
         name = {2: "Ctrl-C", 15: "SIGTERM"}.get(signum, f"signal {signum}")
-        super().__init__(
-            f"stopped by {name}; the checkpoint is saved",
-            next="run the same command again to go on from here",
-        )
+        saved, following = "; the checkpoint is saved", "run the same command again to go on from here"
+        super().__init__(f"stopped by {name}{saved if writes else ''}", next=following if writes else "")
         self.signum = signum
 
     @property

@@ -211,6 +211,11 @@ class ErrorResult(_Result):
     error: ErrorBody
 
 
+def number_of(count: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def show(raw: bytes) -> str:
     """Bytes as text that parses back: `\\xNN` for what is not printable UTF-8, and for the backslash."""
     out: list[str] = []

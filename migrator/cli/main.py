@@ -47,7 +47,9 @@ def _call(words: list[str], settings: Common) -> int:
 
 
 def _command(words: list[str]) -> str:
-    return f"{words[0]} " if words and not words[0].startswith("-") else ""
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    known |= {group.name for group in app.registered_groups if group.name}
+    return f"{words[0]} " if words and words[0] in known else ""
 
 
 def _wants_json(words: Sequence[str]) -> bool:

@@ -59,7 +59,7 @@ def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     def heard(signum: int, _: FrameType | None) -> None:
         # While Redis is not connected yet, or nothing is written, no batch is waited for. A second signal insists.
         if at_once or stop.signum:
-            raise InterruptedRunError(signum)
+            raise InterruptedRunError(signum, writes=not at_once)
         stop.ask(signum)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}

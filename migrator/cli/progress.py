@@ -6,6 +6,8 @@ import sys
 import time
 from typing import NoReturn
 
+from migrator.models import number_of
+
 LINE_EVERY = 5.0  # seconds
 
 
@@ -57,7 +59,7 @@ class Log:
 
     def end(self) -> None:
         if self._done:
-            self.say(f"{self._task}: {self._done:,} records, done")
+            self.say(f"{self._task}: {number_of(self._done, 'record')}, done")
         self._task, self._done = "", 0
 
 

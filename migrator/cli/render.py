@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -164,17 +165,21 @@ def _verify(result: models.VerifyResult) -> str:
 
 
 def _quarantine(result: models.QuarantineResult) -> str:
-    rows = [(_where(r.key, r.member), r.reason, "accepted" if r.accepted else "open") for r in result.records]
-    if not rows:
+    """A record stands on a line of its own and is never wrapped: it is there to be copied."""
+    if not result.records:
         return f"{result.id}: no record is in quarantine"
-    still_open = sum(not r.accepted for r in result.records)
-    out = [_table(rows, ("record", "reason", "state"), widths=(38, 26, None))]
-    out.append(f"\n{len(rows)} records, {still_open} open.")
+    out: list[str] = []
+    for record in result.records:
+        out.append(f"{'accepted' if record.accepted else 'open':8}  {_where(record.key, record.member)}")
+        out.append(wrapped(record.reason, indent=" " * 10))
+    still_open = [record for record in result.records if not record.accepted]
+    out.append(f"\n{models.number_of(len(result.records), 'record')}, {len(still_open):,} open.")
     if still_open:
-        out.append(
-            f"Mend them and: migrator quarantine retry {result.id[:4]}\n"
-            f"or leave them as they are: migrator quarantine accept {result.id[:4]} KEY"
-        )
+        first = still_open[0]
+        member = [] if first.member is None else ["--member", first.member]
+        out.append(f"Mend what can be mended, then: migrator quarantine retry {result.id[:4]}")
+        out.append("Or leave a record as it is, for instance the first:")
+        out.append(shlex.join(["migrator", "quarantine", "accept", result.id[:4], first.key, *member]))
     return "\n".join(out)
 
 

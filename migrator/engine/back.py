@@ -70,9 +70,9 @@ def _uncontract(run: Run) -> None:
     check_mapping(run)
     claim(run)
     if run.entry.phase == "contracted":
-        run.change("reverting", rolled_back=True, swept=False)
+        run.change("reverting", rolled_back=True)
     rebuild(run, saved)
-    run.change("switched")
+    run.change("switched", swept=False)
 
 
 def check_mapping(run: Run) -> None:
@@ -100,7 +100,8 @@ def backup_of(run: Run) -> Path | None:
             next=f"add --backup {Path(run.entry.backup)}",
         )
     path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
-    if not (path / backup.MANIFEST).exists() and not run.entry.swept:
+    here = str(base.resolve()) == run.entry.backup
+    if here and not (path / backup.MANIFEST).exists() and not run.entry.swept:
         return None  # stopped before the first part was durable: everything still lies beside the data
     backup.check(path)
     return path

@@ -47,6 +47,7 @@ from migrator.models import (
     QuarantineResult,
     Stopped,
     VerifyResult,
+    number_of,
     show,
 )
 from migrator.moves.loader import Module
@@ -415,7 +416,7 @@ def quarantine_accept(
                              next=f"migrator quarantine list {module.number}")  # fmt: skip
         for name in names:
             run.quarantine.accept(name)
-        run.put("quarantine accept", f"{len(names)} records")
+        run.put("quarantine accept", number_of(len(names), "record"))
         return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
 
 

@@ -18,6 +18,7 @@ from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, LedgerBackwardsError, QuarantineError, RefusedError
 from migrator.ledger import Comparison
 from migrator.ledger.lease import server_ms
+from migrator.models import number_of
 from migrator.phases import Phase
 
 THROUGH: dict[str, Phase] = {
@@ -33,6 +34,37 @@ _OLD_IS_TRUE: tuple[Phase, ...] = ("expanded", "backfilled", "verified")
 
 def carry_forward(run: Run, goal: Phase) -> None:
     """Carries one migration to `goal`. Nothing is compared where it has come as far already."""
+    evidence = _Evidence()
+    for _ in range(_RECOVERIES):
+        try:
+            reconcile(run)  # first of all: where we are is what the markers say
+            _check_way(run, goal)
+            if not reached(run.entry, goal):
+                _go(run, goal, evidence)
+                if goal not in _OLD_IS_TRUE:
+                    return
+            _repair_indexes(run)
+            return
+        except MarkersMovedError:
+            run.observer.say(f"{run.id}: markers moved while working; looking at them first")
+    raise LedgerBackwardsError(
+        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
+    )
+
+
+def _go(run: Run, goal: Phase, evidence: _Evidence) -> None:
+    if goal == "contracted":
+        check_contract_asked(run)
+    while not reached(run.entry, goal):
+        if run.entry.phase == "verified":
+            _repair_indexes(run)
+        _STAGES[run.entry.phase](run, evidence)
+    if run.entry.rolled_back:
+        run.put(rolled_back=False)
+
+
+def _check_way(run: Run, goal: Phase) -> None:
+    """Raises RefusedError on a way back that is not finished."""
     if run.entry.cleaning:
         raise RefusedError(
             f"{run.id}: its rollback to pending is not finished",
@@ -45,29 +77,6 @@ def carry_forward(run: Run, goal: Phase) -> None:
             f"{run.id} is on its way back from contracted",
             next=f"finish that with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
         )
-    if reached(run.entry, goal):
-        _repair_indexes(run)
-        return
-    if goal == "contracted":
-        check_contract_asked(run)
-    evidence = _Evidence()
-    for _ in range(_RECOVERIES):
-        try:
-            reconcile(run)
-            while not reached(run.entry, goal):
-                if run.entry.phase == "verified":
-                    _repair_indexes(run)
-                _STAGES[run.entry.phase](run, evidence)
-            if goal in _OLD_IS_TRUE:
-                _repair_indexes(run)
-            if run.entry.rolled_back:
-                run.put(rolled_back=False)
-            return
-        except MarkersMovedError:
-            run.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    raise LedgerBackwardsError(
-        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
-    )
 
 
 def _repair_indexes(run: Run) -> None:
@@ -196,16 +205,17 @@ def hold_on(run: Run, counts: Counter[str]) -> None:
     number = run.module.number
     if differing:
         raise DifferencesError(
-            f"{run.id}: {differing} records differ ({_sentence({f: counts[f] for f in FAULTS})})",
+            f"{run.id}: {number_of(differing, 'difference')} ({_sentence({f: counts[f] for f in FAULTS})})",
             next=f"see them with: migrator verify {number}",
         )
     if run.quarantine.open:
         raise QuarantineError(
-            f"{run.id}: {run.quarantine.open} records cannot be mapped and are not accepted",
+            f"{run.id}: {number_of(run.quarantine.open, 'record')} in quarantine, not accepted",
             next=f"migrator quarantine list {number}; then mend them, or: migrator quarantine accept {number} --all",
         )
     if counts["unreadable"]:
-        raise IncompleteError(f"{run.id}: {counts['unreadable']} records could not be read", next="run it again")
+        unread = number_of(counts["unreadable"], "record")
+        raise IncompleteError(f"{run.id}: {unread} could not be read", next="run it again")
 
 
 def _check_quiet(run: Run) -> None:

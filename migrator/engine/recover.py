@@ -63,7 +63,8 @@ def _behind(run: Run, markers: dict[int, Marker | None], states: set[State]) -> 
 
 def _walk_again(run: Run, markers: dict[int, Marker | None]) -> None:
     """Before the switch the old shape is whole: every slot to `expanded`, walked and verified again."""
-    epoch = run.entry.epoch + 1
+    # Above that of a change that was under way too: some slots may have come to it already.
+    epoch = max(run.entry.epoch, run.entry.intent.epoch if run.entry.intent else 0) + 1
     intent = Intent(phase="expanded", epoch=epoch, checksum=run.entry.mapping)
     run.put(intent=intent)
     _set(run, markers, (intent.phase, epoch), intent.checksum)

@@ -36,13 +36,15 @@ def restore(run: Run) -> None:
     epoch = run.entry.epoch
     discarded = directory_for(base / f"discarded-{epoch}", run.names.namespace, run.id, epoch, "discarded")
     saving = Backup.create(discarded, run.names.namespace, run.id, run.entry.epoch, "discarded")
+    if not run.entry.discarded:
+        for number, family in enumerate(run.families):
+            _discard(run, family, number, saving)
+        # Once: what is put back from here on is not to be discarded by a second attempt.
+        run.put("discarded", f"later writes are in {discarded.parent.name}", discarded=True)
     for number, family in enumerate(run.families):
-        _discard(run, family, number, saving)
         _retired_back(run, family, number)
     _put_saved(run, path)
-    run.change(
-        "pending", detail=f"restored from {path.name}; later writes are in {discarded.parent.name}", cleaning=True
-    )
+    run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False)
     clean(run)
 
 

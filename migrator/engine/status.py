@@ -13,7 +13,7 @@ from migrator.engine.session import Session
 from migrator.engine.values import count_words
 from migrator.ledger import Entry, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
-from migrator.models import FamilyStatus, MigrationStatus, QuarantineCounts, StatusResult, TallyResult, show
+from migrator.models import FamilyStatus, MigrationStatus, QuarantineCounts, StatusResult, TallyResult, number_of, show
 from migrator.moves.loader import Module
 from migrator.phases import Phase
 
@@ -102,7 +102,7 @@ def waiting_for(session: Session, module: Module, entries: dict[str, Entry], run
     if stray is not None:
         return f"recovery: a marker says {stray} where the ledger says {entry.phase}; apply begins with it"
     if run.quarantine.open and entry.phase == "backfilled":
-        return f"{run.quarantine.open} records that cannot be mapped"
+        return f"a decision on {number_of(run.quarantine.open, 'record')} in quarantine"
     if entry.comparison is not None and not entry.comparison.clean and not run.quarantine.open:
         return "the differences the last comparison found"
     if entry.phase == "contracted" and not entry.swept:

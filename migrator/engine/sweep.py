@@ -16,6 +16,7 @@ from migrator.engine.run import Run
 from migrator.engine.values import members_from_page, scan_words
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DifferencesError, RefusedError
+from migrator.models import number_of
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
@@ -38,16 +39,16 @@ def sweep(run: Run) -> None:
     left = counts["unmoved"] + counts["taken"]
     if left:
         raise DifferencesError(
-            f"{run.id}: {left} old records have no new one: something without an adapter wrote after the switch; "
-            "they are left as they are",
+            f"{run.id}: {number_of(left, 'old record')} without a new one, left as found: something without an adapter "
+            "wrote after the switch",
             next=f"go back with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
         )
     markers, entry = run.markers, run.entry
     now = (entry.phase, entry.epoch)
     markers.set(run.lease.fence, now, now, "", markers.slots)
     release_claim(run)
-    run.put("swept", f"{saved} old records saved and removed", run.ledger.forget_words(run.id), swept=True)
-    run.observer.say(f"{run.id}: the old shape is removed ({saved} records in the backup)")
+    run.put("swept", f"{number_of(saved, 'old record')} saved and removed", run.ledger.forget_words(run.id), swept=True)
+    run.observer.say(f"{run.id}: the old shape is removed ({number_of(saved, 'record')} in the backup)")
 
 
 def retire(run: Run, family: Family, name: str, glob: bytes) -> Counter[str]:
