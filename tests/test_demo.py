@@ -41,7 +41,7 @@ def test_it_runs_every_command_of_the_story_proves_the_way_back_and_leaves_nothi
     assert left_behind(temporary) == []
 
 
-@pytest.mark.parametrize(("signum", "exit"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("signum", "exit"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_whatever_ends_it_its_server_and_its_files_go_too(
     start_migrator: Start, temporary: Path, signum: signal.Signals, exit: int
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from migrator.cli.options import Common, duration
+from migrator.errors import UsageError
 
 COMMON = """\
 Options of every command, before or after it:
@@ -104,7 +105,7 @@ def init(
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, yes=yes) as session:
+    with opened(ctx.obj, [id] if id else [], yes=yes) as session:
         show(commands.init(session, id, at.value if at else None), ctx.obj)
     return 0
 
@@ -123,7 +124,7 @@ def plan(
     from migrator.engine.forward import THROUGH
     from migrator.engine.plan import plan as make
 
-    with opened(ctx.obj, writes=False, backup=backup) as session:
+    with opened(ctx.obj, ids or [], writes=False, backup=backup) as session:
         result = make(session, ids or [], THROUGH[through.value])
     if out is not None:
         _save(out, result.model_dump_json(indent=2, by_alias=True) + "\n")
@@ -155,7 +156,7 @@ def apply(
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes) as session:
+    with opened(ctx.obj, ids or [], rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes) as session:
         chosen = list(ids or [])
         if plan is not None:
             saved = _saved_plan(plan)
@@ -167,7 +168,6 @@ def apply(
 
 
 def _save(path: Path, text: str) -> None:
-    from migrator.errors import UsageError
 
     try:
         path.write_text(text)
@@ -178,7 +178,6 @@ def _save(path: Path, text: str) -> None:
 def _saved_plan(path: Path):  # type: ignore[no-untyped-def]
     from pydantic import ValidationError
 
-    from migrator.errors import UsageError
     from migrator.models import PlanResult
 
     try:
@@ -205,7 +204,7 @@ def status(
     from migrator.engine.status import pending
     from migrator.engine.status import status as look
 
-    with opened(ctx.obj, writes=False) as session:
+    with opened(ctx.obj, [id] if id else [], writes=False) as session:
         while True:
             result = look(session, [id] if id else [])
             show(result, ctx.obj)
@@ -238,7 +237,7 @@ def verify(
     from migrator.engine import commands
 
     seconds = duration(budget, "--budget") if budget else None
-    with opened(ctx.obj, writes=repair or foreign is not None, rate=rate, backup=backup) as session:
+    with opened(ctx.obj, [id], writes=repair or foreign is not None, rate=rate, backup=backup) as session:
         result = commands.verify(
             session, id, sample=sample, budget=seconds, repair=repair, foreign=foreign.value if foreign else None
         )
@@ -258,7 +257,7 @@ def rollback(
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, yes=yes, backup=backup) as session:
+    with opened(ctx.obj, [id], yes=yes, backup=backup) as session:
         result = commands.rollback(session, id, to.value if to else None)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0
@@ -284,7 +283,7 @@ def restore(
             "restore discards what was written since contract",
             next=f"to keep it: migrator rollback {id} --backup DIR --yes; to discard it, add --discard-later-writes",
         )
-    with opened(ctx.obj, yes=yes, backup=backup) as session:
+    with opened(ctx.obj, [id], yes=yes, backup=backup) as session:
         result = commands.restore(session, id)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0
@@ -296,7 +295,7 @@ def quarantine_list(ctx: typer.Context, id: Id) -> int:
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, writes=False) as session:
+    with opened(ctx.obj, [id], writes=False) as session:
         show(commands.quarantine_list(session, id), ctx.obj)
     return 0
 
@@ -307,7 +306,7 @@ def quarantine_retry(ctx: typer.Context, id: Id) -> int:
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj) as session:
+    with opened(ctx.obj, [id]) as session:
         result = commands.quarantine_retry(session, id)
     show(result, ctx.obj)
     return 32 if any(not record.accepted for record in result.records) else 0
@@ -322,12 +321,16 @@ def quarantine_accept(
     reason: Annotated[str | None, typer.Option(metavar="R", help="All with this reason.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All that are open.")] = False,
 ) -> int:
-    """Accept records as they are: they stay in the old shape and no longer hold the migration up."""
+    """Accept records as they are: they no longer hold the migration up.
+
+    They are not carried over. Contract sets them aside, untouched, under a name of its own that begins with the
+    namespace, so the application does not see them any more.
+    """
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
     from migrator.models import unshow
 
-    with opened(ctx.obj) as session:
+    with opened(ctx.obj, [id]) as session:
         result = commands.quarantine_accept(
             session, id, keys=[unshow(key) for key in keys or []],
             member=unshow(member) if member is not None else None, reason=reason, everything=everything,
@@ -342,7 +345,7 @@ def history(ctx: typer.Context, id: MaybeId = None) -> int:
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, writes=False) as session:
+    with opened(ctx.obj, [id] if id else [], writes=False) as session:
         show(commands.history(session, id), ctx.obj)
     return 0
 
@@ -393,4 +396,6 @@ def demo(ctx: typer.Context) -> int:
     from migrator.cli.demo import play
 
     settings: Common = ctx.obj
+    if settings.format == "json":
+        raise UsageError("demo tells a story and has no JSON", next="run it without --format json")
     return play(settings.migrations)

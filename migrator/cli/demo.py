@@ -88,9 +88,9 @@ def play(_: Path | None = None) -> int:
     except UnexpectedError as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("\nStopped. The server and its data are gone.", file=sys.stderr)
-        return 130
+        return 128 + int(stop.args[0] if stop.args else signal.SIGINT)
     _tell("Where to go from here: README.md says how it works, runbooks/ what to do when something goes wrong, and "
           "`migrator new NAME --kind key` writes a first migration of your own that explains itself.")  # fmt: skip
     return 0
@@ -100,8 +100,8 @@ def play(_: Path | None = None) -> int:
 def _stoppable() -> Iterator[None]:
     """SIGTERM ends the demo as Ctrl-C does, cleanly; a job in the background inherits SIGINT ignored."""
 
-    def heard(*_: object) -> None:
-        raise KeyboardInterrupt
+    def heard(signum: int, _: object) -> None:
+        raise KeyboardInterrupt(signum)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

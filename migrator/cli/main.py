@@ -42,14 +42,17 @@ def _call(words: list[str], settings: Common) -> int:
         told = getattr(error, "format_message", None)
         if told is None:
             raise
-        raise UsageError(told(), next=f"see: migrator {_command(words)}--help") from None
+        text = " ".join(told().replace("Value error, ", "").split())
+        raise UsageError(text, next=f"see: migrator {_command(words)}--help") from None
     return result if isinstance(result, int) else 0
 
 
 def _command(words: list[str]) -> str:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     known |= {group.name for group in app.registered_groups if group.name}
-    return f"{words[0]} " if words and words[0] in known else ""
+    groups = {group.name for group in app.registered_groups}
+    depth = 2 if words[0] in groups and len(words) > 1 and not words[1].startswith("-") else 1
+    return " ".join(words[:depth]) + " " if words[0] in known else ""
 
 
 def _wants_json(words: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,7 @@ from migrator.names import Names
 @contextmanager
 def opened(
     settings: Common,
+    ids: Sequence[str] = (),
     *,
     writes: bool = True,
     rate: float = 0,
@@ -35,6 +36,7 @@ def opened(
 ) -> Iterator[Session]:
     """A session. Where the command writes, a signal is heard between batches; where it only reads, at once."""
     modules = load(settings.migrations)
+    modules.select(ids)  # a wrong ID is said at once, not after Redis was waited for
     names = Names(settings.namespace)
     watcher = observer()
     stop = Stop()

@@ -80,4 +80,6 @@ def duration(text: str, name: str) -> float:
     try:
         return float(number) * units[unit]
     except (ValueError, KeyError):
-        raise UsageError(f"{name} is a time like 30s, 500ms or 2m, not {text!r}", next="see: migrator verify --help") from None
+        raise UsageError(
+            f"{name} is a time like 30s, 500ms or 2m, not {text!r}", next="see: migrator verify --help"
+        ) from None

@@ -122,7 +122,7 @@ def _status(one: models.MigrationStatus) -> str:
     out = [f"{one.id}: {one.phase}"]
     rows = [
         (f.name, f"{f.source_type} {f.source_count:,}", f"{f.target_type} {f.target_count:,}",
-         "equal" if f.counts_equal else "differ", "yes" if f.is_complete else "no")
+         "" if one.phase == "contracted" else "equal" if f.counts_equal else "differ", "yes" if f.is_complete else "no")
         for f in one.families
     ]  # fmt: skip
     table = _table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))

@@ -83,8 +83,9 @@ class Quarantine:
         """(key, member) of every open record."""
         return [parse_address(name) for name, record in sorted(self._records.items()) if not record.accepted]
 
-    def clear(self) -> None:
-        for name in list(self._records):
+    def clear_open(self) -> None:
+        """Forgets what was found; what the operator decided stays, bound to the value it was decided on."""
+        for name in [name for name, record in self._records.items() if not record.accepted]:
             self._drop(name)
 
     def _drop(self, name: bytes) -> None:

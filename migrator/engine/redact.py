@@ -24,7 +24,8 @@ def shape(kind: Kind, value: Value) -> str:
 def member_shape(kind: Kind, name: bytes, value: MemberValue, *, plain: bool) -> str:
     """A member; `plain` where the move makes a score of it: what orders things is no secret."""
     if kind == "zset":
-        return f"{show(name)} {format_score(value).decode()}"
+        # In full where it is whole: 6.389e+17 would hide what became of the last digits.
+        return f"{show(name)} {int(value) if float(value).is_integer() else format_score(value).decode()}"
     if kind == "hash":
         return f"{show(name)} {value.decode() if plain and value.isdigit() else f'[{len(value)}]'}"
     return show(name)

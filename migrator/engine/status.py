@@ -133,6 +133,8 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
         return f"migrator quarantine list {number}"
     if entry.phase == "contracted":
         return None if entry.swept else f"migrator apply {number} --through contract --backup {entry.backup} --yes"
+    if entry.rolled_back and entry.phase in ("switched", "expanded"):
+        return f"migrator rollback {number} --yes"
     return _NEXT[entry.phase].format(n=number)
 
 
