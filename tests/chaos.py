@@ -198,18 +198,16 @@ def hunted(
     *,
     jitter: float,
     early: int = 0,
-    at_kill: Callable[[int], None] = lambda _: None,
 ) -> Tale:
     """Runs a command to its end, killed at every moment of the plan and `early` times at a drawn second of its start.
 
     While the lease of a dead process runs, a start exits 20 and is repeated.
     """
     tale, ahead = Tale(), list(plan)
-    for number in range(early):
+    while tale.kills < early:
         at = dice.random() * 0.8
         tale.lives.append(live(args, url, home, lambda lived, at=at: lived >= at))  # type: ignore[misc]
         tale.lives[-1].at = "start"
-        at_kill(-1 - number)
     while True:
         moment = ahead[0] if ahead else None
         seen: list[float] = []
@@ -224,6 +222,5 @@ def hunted(
         if life.exit == KILLED and moment is not None:
             life.at = f"{moment.migration[:4]} {moment.stage}"
             ahead.pop(0)
-            at_kill(len(plan) - len(ahead))
         elif life.exit != HELD:
             return tale

@@ -239,9 +239,9 @@ class Bulk:
         self._due[port] = 0
 
 
-def saved(directory: Path) -> Iterator[tuple[bytes, str, int | None, Any]]:
+def saved(directory: Path, name: str = "*") -> Iterator[tuple[bytes, str, int | None, Any]]:
     """Every line of every backup under a directory: key, type, expiry, value in bytes; read without migrator's code."""
-    for manifest in sorted(directory.glob("*/manifest.json")):
+    for manifest in sorted(directory.glob(f"{name}/manifest.json")):
         for part in json.loads(manifest.read_bytes())["parts"]:
             path = manifest.parent / part["file"]
             assert hashlib.sha256(path.read_bytes()).hexdigest() == part["sha256"]

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.servers import Server, binary, choose_port
-from tests.support import KEYS, MEMBERS, OTHER, Shell, Tool, all_keys, picture, put, shipped, tool_for, write
+from tests.support import (
+    KEYS,
+    MEMBERS,
+    OTHER,
+    Shell,
+    all_keys,
+    in_process,
+    picture,
+    put,
+    tool_for,
+    write,
+)
 
 TEXT = b"{t}:text:a"
 
@@ -116,7 +129,6 @@ def test_a_user_without_info_is_told_what_that_costs(server, as_user, shell):
         (["verify", "0001", "--sample", "2"], "'--sample'"),
         (["status", "--lease", "0"], "--lease"),
         (["status", "--namespace", "{braces}"], "namespace"),
-        (["status", "--format", "yaml"], "--format is text or json"),
         (["apply", "--plan", "/nonexistent/plan.json"], "not a saved plan"),
         (["plan", "--out", "/nonexistent/plan.json"], "/nonexistent/plan.json"),
         (["new", "Bad Name", "--kind", "key"], "Bad Name"),
@@ -125,6 +137,14 @@ def test_a_user_without_info_is_told_what_that_costs(server, as_user, shell):
 )
 def test_a_wrong_command_is_2_and_says_what_is_wrong(server, shell, args, message):
     assert message in Shell(server, shell.directory).error(*args, exit=2, code="usage")
+
+
+def test_a_common_option_without_a_good_value_is_2(server):
+    yaml = in_process("status", "--format", "yaml", url=server.url)
+    assert (yaml.returncode, yaml.stdout) == (2, "")
+    assert "--format is text or json, not 'yaml'" in yaml.stderr
+    bare = in_process("--format=json", "status", "--lease", "long", url=server.url)
+    assert bare.returncode == json.loads(bare.stdout)["error"]["exit"] == 2
 
 
 @pytest.mark.parametrize(
@@ -152,6 +172,7 @@ def test_a_module_that_cannot_be_used_is_2_with_file_and_line(server, shell, sou
 
 
 def test_two_modules_with_one_number_are_2(server, shell):
+    shell = Shell(server, shell.directory)
     (shell.directory / "0001_again.py").write_text(KEYS)
     told = shell.error("status", exit=2, code="usage")
     assert "0001_again.py" in told
@@ -195,12 +216,14 @@ def test_a_rollback_to_pending_works_despite_drift(client, tmp_path):
 
 
 def test_a_module_that_is_missing_while_under_way_is_drift(server, shell):
+    shell = Shell(server, shell.directory)
     shell("apply")
     (shell.directory / "0001_first.py").rename(shell.directory / "kept.txt")
     assert "0001_first" in shell.error("apply", exit=11, code="drift")
 
 
 def test_a_lower_number_that_comes_later_is_12(server, shell):
+    shell = Shell(server, shell.directory)
     path = shell.directory / "0001_first.py"
     path.rename(shell.directory / "0005_fifth.py")
     shell("apply")
@@ -235,93 +258,3 @@ def test_a_lease_that_is_held_is_20_with_owner_and_expiry(client, tmp_path):
         assert 0 < shown["expires_in_seconds"] <= 30
     assert shell("lock", "show")["held"] is False
     assert "nobody" in shell.text("lock", "show").lower()
-
-
-# The data.
-
-
-def test_a_target_of_another_type_is_refused_in_the_plan(client, tmp_path):
-    shell = Shell(client, write(tmp_path / "migrations", KEYS))
-    put(client, TEXT, b"text")
-    put(client, b"{t}:hash:a", b"a string")
-    [refused] = shell("plan", exit=60)["migrations"][0]["refused"]
-    assert refused["code"] == "target-type"
-    assert "{t}:hash:a" in refused["text"]
-    assert shell("apply", exit=60)["stopped"]["phase"] == "pending"
-    assert client.raw.execute_command("GET", b"{t}:hash:a") == b"a string"
-
-
-def test_a_source_of_another_type_is_quarantined_and_untouched(client, tmp_path):
-    tool = tool_for(client, tmp_path, KEYS)
-    put(client, TEXT, [b"a list"])
-    put(client, b"{t}:text:good", b"text")
-    before = picture(client)
-    [rejected] = tool.plan().rejected
-    assert (rejected.key, rejected.reason.split(":")[0]) == ("{t}:text:a", "foreign-type")
-    tool.apply(exit=32)
-    assert {key: one for key, one in picture(client).items() if b"text" in key} == before
-
-
-BAD_JOBS = {
-    b'{"id":': "not valid JSON",
-    b"null": "not a JSON object",
-    b"[]": "not a JSON object",
-    b"": "empty value",
-    b'{"id":"\xff"}': "not UTF-8",
-}
-
-
-def test_jobs_that_are_none_are_quarantined_and_untouched(server, tmp_path):
-    tool = Tool(server, shipped(tmp_path / "migrations"), tmp_path / "backup")
-    for number, text in enumerate(BAD_JOBS):
-        put(server, b"ae:job:00000000-0000-4000-8000-%012d" % number, text)
-    before = picture(server)
-    tool.apply("0001", exit=32)
-    assert tool.phase("0001") == "backfilled"
-    assert picture(server) == before
-    shell = Shell(server, tool.directory)
-    listed = shell("quarantine", "list", "0001")["records"]
-    assert [record["reason"] for record in listed] == list(BAD_JOBS.values())
-    assert "not UTF-8" in shell.text("quarantine", "list", "0001")
-
-
-def test_scores_that_are_no_numbers_are_quarantined_one_by_one(client, tmp_path):
-    tool = tool_for(client, tmp_path, MEMBERS)
-    put(client, b"{t}:times:a", {b"good": b"1", b"bad": b"soon", b"worse": b"nan"})
-    before = picture(client)
-    tool.apply(exit=32)
-    assert picture(client, b"{t}:times") == before
-    assert client.raw.execute_command("ZRANGE", b"{t}:sorted:a", 0, -1) == [b"good"]
-
-
-def test_two_namespaces_on_the_same_keys_are_refused_until_the_first_is_rolled_back(client, tmp_path):
-    first = tool_for(client, tmp_path, KEYS)
-    second = Tool(client, first.directory, first.backup, namespace="other")
-    put(client, TEXT, b"text")
-    first.apply(through="expand")
-    assert [one.code for one in second.plan().refused] == ["claimed"]
-    second.apply(exit=60)
-    assert second.phase() == "pending"
-    first.rollback("0001", "pending")
-    second.apply()
-    first.apply("0001", exit=60)
-
-
-def test_contract_is_refused_without_yes_and_without_a_backup(client, tmp_path):
-    shell = Shell(client, write(tmp_path / "migrations", KEYS))
-    put(client, TEXT, b"text")
-    backup = ["--backup", str(tmp_path / "backup")]
-    stopped = shell("apply", "--through", "contract", *backup, exit=60)["stopped"]
-    assert "--yes" in stopped["next"]
-    stopped = shell("apply", "--through", "contract", "--yes", exit=60)["stopped"]
-    assert "--backup" in stopped["next"]
-    assert client.raw.execute_command("EXISTS", TEXT) == 1
-    for command in ("rollback", "restore"):
-        more = ["--discard-later-writes", *backup] if command == "restore" else []
-        assert "--yes" in shell.error(command, "0001", *more, exit=60, code="refused")
-    assert "--discard-later-writes" in shell.error("restore", "0001", *backup, exit=60, code="refused")
-
-
-def test_contract_needs_no_backup_where_there_is_nothing_to_remove(client, tmp_path):
-    shell = Shell(client, write(tmp_path / "migrations", KEYS))
-    assert shell("apply", "--through", "contract", "--yes")["migrations"][0]["phase"] == "contracted"

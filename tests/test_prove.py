@@ -41,7 +41,7 @@ IN_FULL = Size(300_000, 1_000_000, before=14, after=6, lease=2, jitter=0.5)
 THIRTIETH = Size(10_000, 33_000, before=3, after=2, lease=1, jitter=0.1)
 SIZES = [
     pytest.param(THIRTIETH, id="thirtieth"),
-    pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(1800)]),
+    pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(3000)]),
 ]
 
 
@@ -111,7 +111,8 @@ class Story:
         args = ["apply", "--through", through, "--lease", lease, "--yes", "--backup", backup]
         early = kills // 7
         plan = moments(self.dice, stages, kills - early)
-        tale = hunted(args, self.behind.url, self.home, self.watch, plan, self.dice, jitter=self.size.jitter, early=early)
+        jitter, watch = self.size.jitter, self.watch
+        tale = hunted(args, self.behind.url, self.home, watch, plan, self.dice, jitter=jitter, early=early)
         print(f"apply --through {through}: {tale}")
         assert tale.lives[-1].exit == 0, tale.lives[-1].err[-2000:] + tale.lives[-1].out[-2000:]
         assert set(tale.exits) <= {0, KILLED, HELD}

@@ -1,16 +1,17 @@
-"""Replicas and failovers: a phase is relied on only once the replicas have it, and what a failover takes back is repeated."""
+"""Replicas and failovers: a phase is relied on once the replicas have it; what a failover takes back is repeated."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from migrator.names import Names
 from tests.servers import Cluster, Run, Server, binary, wait_for
 
-TIMESTAMPS = {str(i): str(638960564401234567 + 1000 * i) for i in range(300)}
+TIMESTAMPS: Mapping[Any, Any] = {str(i): str(638960564401234567 + 1000 * i) for i in range(300)}
 NAMES = Names("migrator")
 ID = "0002_timestamps_to_sorted_sets"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from migrator.engine import commands
 from migrator.errors import RefusedError
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, own_keys, picture, put, tool_for, write
 
@@ -52,8 +53,9 @@ def test_equal_counts_do_not_hide_other_members(client, shell, run_migrator):
 def test_counts_are_all_that_status_calls_equal(client, tool):
     put(client, OLD, {b"a": b"1", b"b": b"2"})
     put(client, b"{t}:times:z", {b"a": b"1"})
+    assert tool.status().families == ()
+    tool.apply(through="expand")
     put(client, NEW, {b"x": 1.0, b"y": 2.0})
-    tool.session().entries()
     first, second = tool.status().families
     assert (first.name, first.counts_equal, first.is_complete, first.is_migrated) == ("a", True, False, True)
     assert (second.name, second.counts_equal, second.is_migrated) == ("z", False, False)
@@ -158,7 +160,11 @@ def test_apply_repairs_what_it_finds_before_the_switch(client, tool):
     tool.apply(through="backfill")
     put(client, NEW, {b"ghost": 7.0, b"a": 5.0})
     tool.apply(through="switch")
-    assert client.raw.execute_command("ZRANGE", NEW, 0, -1, "WITHSCORES") in ([b"a", b"1"], [(b"a", 1.0)], [[b"a", b"1"]])
+    assert client.raw.execute_command("ZRANGE", NEW, 0, -1, "WITHSCORES") in (
+        [b"a", b"1"],
+        [(b"a", 1.0)],
+        [[b"a", b"1"]],
+    )
 
 
 @pytest.mark.parametrize("source", [KEYS, SAME_NAME], ids=["other name", "same name"])
@@ -172,10 +178,9 @@ def test_after_the_switch_the_operator_names_the_side_that_wins(client, tmp_path
     assert faults(tool.verify()) == {"different": 1, "missing": 1}
     tool.apply(through="contract", exit=30)
 
+    session = tool.session(backup=False)
     with pytest.raises(RefusedError, match="overwrites one side"):
-        from migrator.engine import commands
-
-        commands.verify(tool.session(backup=False), "0001", foreign="old")
+        commands.verify(session, "0001", foreign="old")
     assert faults(tool.verify(foreign="old")) == {}
     tool.apply(through="contract")
     new = b"{t}:hash:" if source == KEYS else b"{t}:text:"

@@ -168,7 +168,9 @@ class Client:
         """The run_id in INFO server. Where INFO is denied, a name that changes with every lost connection instead,
         so that a walk then starts again."""
         found = re.search(rb"run_id:(\w+)", info) if isinstance(info, bytes) else None
-        return found[1].decode() if found else f"connection-{self._nonce}-{self._losses}"
+        if found:
+            return found[1].decode()
+        return f"connection-{self._nonce}-{self._losses}-{sum(node.links.made for node in self.nodes())}"
 
     def processes(self) -> str:
         """The run_ids of all primaries."""

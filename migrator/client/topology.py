@@ -46,12 +46,13 @@ class Cluster:
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self._url, self._options = url, options
         self._owners: list[Node] = []
+        self._primaries: list[Node] = []
         self._nodes: dict[str, Node] = {}
         self._found: RedisCluster | None = None
 
     def nodes(self) -> list[Node]:
         self._load()
-        return sorted(set(self._owners), key=lambda node: node.address)
+        return list(self._primaries)
 
     def node_of(self, key: bytes) -> Node:
         self._load()
@@ -68,11 +69,9 @@ class Cluster:
     def fingerprint(self) -> str:
         self.refresh()
         self._load()
-        runs: list[str] = []
-        for slot, node in enumerate(self._owners):
-            if not runs or not runs[-1].endswith(node.id):
-                runs.append(f"{slot}-{node.id}")
-        return ",".join(runs)
+        owners = self._owners
+        starts = [slot for slot in range(SLOTS) if slot == 0 or owners[slot] is not owners[slot - 1]]
+        return ",".join(f"{slot}-{owners[slot].id}" for slot in starts)
 
     def migrating(self) -> bool:
         for node in self.nodes():
@@ -94,7 +93,11 @@ class Cluster:
         cache = found.nodes_manager.slots_cache
         if len(cache) < SLOTS:
             raise redis.ConnectionError(f"the cluster serves {len(cache)} of {SLOTS} slots")
-        self._owners = [self._node(found, cache[slot][0]) for slot in range(SLOTS)]
+        # By object first: there are 16384 slots and a few nodes, and this is asked before and after every walk.
+        seen = {id(nodes[0]): nodes[0] for nodes in cache.values()}
+        known = {number: self._node(found, node) for number, node in seen.items()}
+        self._owners = [known[id(cache[slot][0])] for slot in range(SLOTS)]
+        self._primaries = sorted(set(known.values()), key=lambda node: node.address)
 
     def _discover(self) -> RedisCluster:
         """Asks any node that was ever seen: the one in the URL may be gone."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
@@ -36,6 +37,20 @@ class Command:
         return self.args
 
 
+class Links:
+    """Counts the connections to a node: a pool replaces a dead idle one without a word."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._socket: Any = lambda: None
+
+    def note(self, connection: Any) -> None:
+        if connection._sock is not self._socket():
+            # Weakly: a socket that is held here outlives its connection and is never closed.
+            self._socket = weakref.ref(connection._sock)
+            self.made += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A primary. `id` is stable while the node is the same; the run_id is read with every page of a walk."""
@@ -43,6 +58,7 @@ class Node:
     id: str
     address: str
     pool: redis.ConnectionPool
+    links: Links = field(default_factory=Links, compare=False)
 
 
 def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = False) -> list[Reply]:
@@ -53,6 +69,7 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = 
     if asking:
         return exchange(node, [word for words in commands for word in (("ASKING",), words)])[1::2]
     connection = node.pool.get_connection()
+    node.links.note(connection)
     try:
         # Packed in C: a phase change on a cluster is 16384 commands, and redis-py packs each in Python first.
         packed = [b"".join([pack_command(words) for words in commands])]  # type: ignore[arg-type] # its stub is for one

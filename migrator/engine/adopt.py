@@ -56,7 +56,7 @@ def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, "adopted")
     saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted")
     for pair in pairs:
-        for line in dump.collection(run.client, run.client.db, kind, pair.new, pair.new):
+        for line in dump.record(run.client, run.client.db, kind, pair.new, by_member=family.by_member):
             saving.write(line)
     saving.finish()
     guarded(run, run.guard("pending"), [("SADD", _set_of(run, pair), pair.new) for pair in pairs])

@@ -91,18 +91,17 @@ def check_mapping(run: Run) -> None:
 
 def backup_of(run: Run) -> Path | None:
     """The checked backup that contract wrote; None if it removed nothing. Raises before anything is changed."""
-    if not run.entry.backup:
-        return None
     base = run.options.backup
+    if base is None and not run.entry.backup:
+        return None
     if base is None:
         raise RefusedError(
             f"{run.id}: the old shape lies in the backup that contract wrote",
             next=f"add --backup {Path(run.entry.backup)}",
         )
     path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
-    here = str(base.resolve()) == run.entry.backup
-    if here and not (path / backup.MANIFEST).exists() and not run.entry.swept:
-        return None  # stopped before the first part was durable: everything still lies beside the data
+    if not run.entry.backup and not (path / backup.MANIFEST).exists():
+        return None
     backup.check(path)
     return path
 
@@ -118,7 +117,7 @@ def clean(run: Run) -> None:
                                next="stop the application that does, then run the rollback again")  # fmt: skip
     adopted_back(run)
     release_claim(run)
-    run.quarantine.clear()
+    run.quarantine.clear_open()
     run.put("cleaned", "the new shape is removed", run.ledger.forget_words(run.id), cleaning=False, adopted="",
             tally=run.entry.tally.__class__())  # fmt: skip
 

@@ -6,6 +6,7 @@ import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from migrator.engine import back, dump, recover
 from migrator.engine import restore as restoring
@@ -42,6 +43,7 @@ from migrator.models import (
     HistoryResult,
     InitResult,
     LockResult,
+    MigrationPlan,
     PlanResult,
     QuarantinedRecord,
     QuarantineResult,
@@ -51,7 +53,8 @@ from migrator.models import (
     show,
 )
 from migrator.moves.loader import Module
-from migrator.phases import Phase
+from migrator.phases import FORWARD as FORWARD_PHASES
+from migrator.phases import Phase, transition
 from migrator.snapshot.backup import Backup, directory_for
 
 # What stops one migration and leaves a result to print; anything else is an error of the whole command.
@@ -127,9 +130,17 @@ def check_plan(session: Session, saved: PlanResult, through: str) -> None:
             raise StalePlanError(f"the plan is for the namespace {saved.namespace!r}", next="make the plan again")
         if saved.through != THROUGH[through]:
             raise StalePlanError(f"the plan is for --through {saved.through}", next="make the plan again")
-        own = entry.mapping == planned.checksum and entry.epoch == planned.epoch + 1 and planned.epoch == 0
-        if entry.epoch != planned.epoch and not own and not entry.under_way:
+        if not _onward(planned, entry):
             raise StalePlanError(f"{planned.id} has moved on since the plan was made", next="make the plan again")
+
+
+def _onward(planned: MigrationPlan, entry: Entry) -> bool:
+    """Whether the ledger is where the plan saw it, or where its own apply leads: other ways have other epochs."""
+    if planned.from_ not in FORWARD_PHASES or entry.phase not in FORWARD_PHASES:
+        return (entry.phase, entry.epoch) == (planned.from_, planned.epoch)
+    here, there = FORWARD_PHASES.index(planned.from_), FORWARD_PHASES.index(entry.phase)
+    steps = [transition(a, b) for a, b in pairwise(FORWARD_PHASES[here : there + 1])]
+    return here <= there and entry.epoch == planned.epoch + sum(not step.keeps_epoch for step in steps)
 
 
 # init
@@ -185,6 +196,9 @@ def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
         )
     swept = phase == "contracted" and not checksum
     found = {"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept}
+    if phase == "contracted":
+        # Where its backup lies is lost, what it is called is not: the way back looks for it in its --backup DIR.
+        found["backup_epoch"] = epoch
     return entry.model_copy(update={**found, "expanded_at": entry.known_at})
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.copy import TOO_LARGE, Member, Way, copy_keys, copy_members, foreign_type, key_batches
+from migrator.engine.copy import FIELD_TTL, TOO_LARGE, Member, Way, copy_keys, copy_members, foreign_type, key_batches
 from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
 from migrator.engine.values import (
@@ -197,7 +197,7 @@ def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tup
         if new_slot == run.client.slot(pair.old):
             groups.setdefault(new_slot, []).append(pair)
         else:
-            yield pair, [b"cross-slot", -1, []], [b"none", -2, []]
+            yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
     commands: list[Command] = []
     for slot, group in groups.items():
         keys = [run.markers.key(slot), *(name for pair in group for name in (pair.old, pair.new))]
@@ -220,7 +220,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
         why = family.fault(pair) if old_type == "cross-slot" else foreign_type(old_type)
         return _unreadable(run, pair, None, why, old_type)
     try:
-        if fault := family.fault(pair):
+        if fault := family.fault(pair) or (FIELD_TTL if old[3] else ""):
             raise Unmappable(fault)
         wanted, _ = family.map_key(pair, from_items(family.kinds["old"], old_items))
     except Unmappable as error:
@@ -341,10 +341,13 @@ def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member
         return []
     names = [name for name, _ in members]
     new_names = [_new_name(family, pair, name, value) for name, value in members]
-    old, new, old_values, new_values = read_members(run, family, pair, names, new_names)
+    old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
     found: list[Difference] = []
-    for name, asked, raw, got in zip(names, new_names, old_values, new_values, strict=True):
-        verdict, why = _judge_member(run, family, pair, (name, raw), (asked, got))
+    for i, (name, asked, raw, got) in enumerate(zip(names, new_names, old_values, new_values, strict=True)):
+        if raw is not None and i < len(mortal) and mortal[i]:
+            verdict, why = _unreadable(run, pair, name, FIELD_TTL, digest([raw]))
+        else:
+            verdict, why = _judge_member(run, family, pair, (name, raw), (asked, got))
         found.append(Difference(pair, name, verdict, why))
     if any(d.verdict == "equal" for d in found) and _drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
@@ -382,13 +385,19 @@ def _judge_member(
 def read_members(
     run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
 ) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None]]:
+    return _read_both(run, family, pair, names, new_names)[:4]
+
+
+def _read_both(
+    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
+) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None], list[int]]:
     if family.fault(pair).startswith("cross-slot"):
         values = checked(run.client.one(pair.old, "HMGET", pair.old, *names)) if names else []
-        return [b"none", -2], [b"none", -2], values, [None] * len(new_names)
+        return [b"none", -2], [b"none", -2], values, [None] * len(new_names), []
     keys = [run.markers.key_for(pair.old), pair.old, pair.new]
     args: list[Arg] = [family.kinds["old"], family.kinds["new"], len(names), *names, *new_names]
     reply = run.client.eval(script("pair_members"), keys, args)
-    return reply[1], reply[2], reply[3], reply[4]
+    return reply[1], reply[2], reply[3], reply[4], reply[5]
 
 
 def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:

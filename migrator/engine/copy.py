@@ -30,11 +30,12 @@ from migrator.scripts import script
 MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
+FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
 _CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
 _FAULTS = {
     5: "foreign-type: another type than the template says",
     6: "target-type: the target exists with another type",
-    7: "field-ttl: a field has a TTL, which the new shape cannot keep",
+    7: FIELD_TTL,
 }
 _HOT_PAUSE = 0.001
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from migrator.client import Client, Command, Reply, ResponseError, checked, slot_moved
 from migrator.engine.values import read_words, scan_words
@@ -12,17 +12,24 @@ from migrator.snapshot.ndjson import Line
 PAGE = 1000
 
 
-def expiries(client: Client, keys: Sequence[bytes]) -> list[int | None]:
-    """Absolute expiry of each key in unix ms, None for none. Before Redis 7, from PTTL and the server's clock."""
+_GONE = -2
+
+
+def expiries(client: Client, keys: Sequence[bytes]) -> list[int]:
+    """Absolute expiry of each key in unix ms, -1 for none, -2 for no key. Before Redis 7, from PTTL and TIME."""
     replies = client.run([Command(key, ("PEXPIRETIME", key)) for key in keys])
     if not any(isinstance(reply, ResponseError) for reply in replies):
-        return [reply if reply >= 0 else None for reply in replies]
+        return replies
     return [_from_pttl(client, key) for key in keys]
 
 
-def _from_pttl(client: Client, key: bytes) -> int | None:
+def _from_pttl(client: Client, key: bytes) -> int:
     left, (seconds, micros) = client.on_node(client.node_of(key), ("PTTL", key), ("TIME",))
-    return int(seconds) * 1000 + int(micros) // 1000 + checked(left) if checked(left) >= 0 else None
+    return int(seconds) * 1000 + int(micros) // 1000 + int(left) if checked(left) >= 0 else int(left)
+
+
+def _at(expires: int) -> int | None:
+    return expires if expires >= 0 else None
 
 
 def bounded(client: Client, db: int, kind: Kind, names: Sequence[tuple[bytes, bytes]]) -> list[Line]:
@@ -30,10 +37,16 @@ def bounded(client: Client, db: int, kind: Kind, names: Sequence[tuple[bytes, by
     replies = client.run([Command(name, read_words(kind, name)) for name, _ in names])
     at = expiries(client, [name for name, _ in names])
     return [
-        Line(db, shown, kind, expires, [reply] if kind == "string" else reply)
+        Line(db, shown, kind, _at(expires), [reply] if kind == "string" else reply)
         for (_, shown), reply, expires in zip(names, replies, at, strict=True)
-        if not _gone(reply)
+        # One that expired between the two reads would come back without an expiry.
+        if not _gone(reply) and expires != _GONE
     ]
+
+
+def record(client: Client, db: int, kind: Kind, name: bytes, *, by_member: bool) -> Iterable[Line]:
+    """One key under its own name: of a MemberMove, of any size; else bounded."""
+    return collection(client, db, kind, name, name) if by_member else bounded(client, db, kind, [(name, name)])
 
 
 def _gone(reply: Reply) -> bool:
@@ -58,7 +71,7 @@ def collection(client: Client, db: int, kind: Kind, name: bytes, shown: bytes) -
             process = client.process(info)
             following, flat = checked(answer)
             if flat:
-                yield Line(db, shown, kind, expires, flat, part)
+                yield Line(db, shown, kind, _at(expires), flat, part)
                 part += 1
             cursor = int(following)
             if cursor == 0:

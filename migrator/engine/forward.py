@@ -13,7 +13,7 @@ from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, reached, refusals
 from migrator.engine.recover import reconcile
 from migrator.engine.run import Run
-from migrator.engine.sweep import any_old, save_native, sweep
+from migrator.engine.sweep import any_old, open_backup, save_native, sweep
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, LedgerBackwardsError, QuarantineError, RefusedError
 from migrator.ledger import Comparison
@@ -124,7 +124,7 @@ def _expand(run: Run, _: _Evidence) -> None:
     claim(run)
     adopt(run)
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
-               rolled_back=False)  # fmt: skip
+               rolled_back=False, backup="", backup_epoch=0, saved=False)  # fmt: skip
 
 
 def _backfill(run: Run, _: _Evidence) -> None:
@@ -156,8 +156,10 @@ def _contract(run: Run, _: _Evidence) -> None:
     _check_quiet(run)
     base, epoch = run.options.backup, run.entry.epoch + 1
     if base is not None:
+        open_backup(run, epoch).finish()  # it is there from the start, so that a wrong directory is told from it
         save_native(run, epoch)
-    run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=epoch if base else 0, swept=False)
+    run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=epoch if base else 0, swept=False,
+               saved=False)  # fmt: skip
 
 
 def _contract_again(run: Run, _: _Evidence) -> None:
@@ -167,6 +169,7 @@ def _contract_again(run: Run, _: _Evidence) -> None:
     if run.entry.backup or base is None:
         run.change("contracted", swept=False)
     else:
+        open_backup(run, run.entry.epoch + 1).finish()
         run.change("contracted", backup=str(base.resolve()), backup_epoch=run.entry.epoch + 1, swept=False)
 
 
@@ -211,7 +214,7 @@ def hold_on(run: Run, counts: Counter[str]) -> None:
     if run.quarantine.open:
         raise QuarantineError(
             f"{run.id}: {number_of(run.quarantine.open, 'record')} in quarantine, not accepted",
-            next=f"migrator quarantine list {number}; then mend them, or: migrator quarantine accept {number} --all",
+            next=f"migrator quarantine list {number}",
         )
     if counts["unreadable"]:
         unread = number_of(counts["unreadable"], "record")

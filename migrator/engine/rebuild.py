@@ -4,6 +4,7 @@ the inverse of the mapping elsewhere. Later creations and deletions are kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from migrator.engine.copy import (
 )
 from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.put import put_line
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
 from migrator.engine.values import MemberValue, from_items, member_from_wire, member_to_wire, to_items
@@ -108,8 +110,9 @@ def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
             for pair, line in batch:
                 _put_members(run, family, pair, line_members(family, line))
         else:
-            jobs = [job for pair, line in batch if (job := _key_job(family, pair, line)) is not None]
-            write_keys(run, family, BACKWARD, jobs)
+            jobs = [(job, line) for pair, line in batch if (job := _key_job(family, pair, line)) is not None]
+            write_keys(run, family, BACKWARD, [job for job, _ in jobs if job.expected])
+            _put_empty(run, family, [(job.pair, line) for job, line in jobs if not job.expected])
         run.observer.advance(len(batch))
         run.tick()
 
@@ -120,6 +123,16 @@ def _key_job(family: Family, pair: Pair, line: Line) -> KeyJob | None:
     except Unmappable:
         return None  # it was accepted as it is, and lies under its retired name
     return KeyJob(pair, to_items(family.kinds["new"], mapped), line.items)
+
+
+def _put_empty(run: Run, family: Family, found: Sequence[tuple[Pair, Line]]) -> None:
+    """Records that map to nothing: no new one tells whether they are still there, so they come back unless there is
+    an old one already. By way of the retired name, which nobody else writes."""
+    pairs = [family.from_old(line.key) for _, line in found]
+    for pair, (_, line) in zip(pairs, found, strict=True):
+        if pair is not None:
+            put_line(run, "reverting", replace(line, key=family.retired(pair)))
+    rename(run, family, "revive", ("reverting",), [pair for pair in pairs if pair is not None], anyway=True)
 
 
 def _put_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> None:

@@ -12,6 +12,7 @@ from migrator.engine.family import Family
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_line
 from migrator.engine.run import Run
+from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
 from migrator.snapshot import backup
@@ -23,6 +24,9 @@ def restore(run: Run) -> None:
     base = run.options.backup
     if base is None:
         raise UsageError("restore needs --backup DIR")
+    if run.entry.cleaning:
+        clean(run)  # an earlier attempt came as far as that
+        return
     if run.entry.phase not in ("contracted", "switched", "reverting", "closed"):
         raise RefusedError(f"{run.id} is {run.entry.phase}: there is nothing to restore",
                            next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
@@ -31,6 +35,12 @@ def restore(run: Run) -> None:
                            next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
     path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
     backup.check(path)
+    if run.entry.phase in ("switched", "reverting") and not run.entry.saved:
+        raise RefusedError(f"{run.id}: its contract was never finished, the backup does not hold every old record",
+                           next=f"go on with: migrator rollback {run.module.number} --backup DIR --yes")  # fmt: skip
+    if run.entry.phase == "contracted" and not run.entry.swept:
+        # What contract had not set aside yet is in no backup: under its own name it would be discarded.
+        retire_all(run)
     if run.entry.phase != "closed":
         run.change("closed", rolled_back=True, swept=False)
     epoch = run.entry.epoch

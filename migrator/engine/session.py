@@ -65,9 +65,9 @@ class Session:
             lease.release()
 
     def _raise_fences(self, lease: Lease) -> None:
-        """The fence goes up in every slot of every known migration before the first write of this command."""
-        known = self.entries()
-        modules = [module for module in self.modules.all if module.id in known]
+        """The fence goes up in every slot of every migration before the first write of this command."""
+        # Of unknown ones too: where the ledger is lost, their markers say how high the fence has been.
+        modules = self.modules.all
         for _ in range(_ATTEMPTS):
             try:
                 self._seen = {module.id: self._markers(lease, module).raise_fence(lease.fence) for module in modules}
@@ -105,10 +105,10 @@ class Session:
         return run
 
     def reader(self, module: Module, entry: Entry | None = None) -> Run:
-        """One migration, to be read only."""
+        """One migration, to be read only: also after a signal, to say where a run stopped."""
         return Run(
             self.client, self.names, self.ledger, NoLease(self.client, self.names), module,
-            entry or self.entries().get(module.id) or Entry(id=module.id), self.observer, self.stop, self.rate,
+            entry or self.entries().get(module.id) or Entry(id=module.id), self.observer, Stop(), self.rate,
             self.options,
         )  # fmt: skip
 

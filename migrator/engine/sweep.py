@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from migrator.client import Arg, Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
+from migrator.engine.compare import judge_keys
 from migrator.engine.copy import key_batches
 from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
@@ -28,13 +29,7 @@ _REMOVE = {"hash": "HDEL", "zset": "ZREM", "set": "SREM"}
 
 def sweep(run: Run) -> None:
     """Everything after the marker says `contracted`; may be stopped anywhere and repeated."""
-    counts: Counter[str] = Counter()
-    for number, family in enumerate(run.families):
-        run.observer.begin(f"{run.id}: retire the old shape", None)
-        counts.update(retire(run, family, f"retire-{number}", family.old_glob))
-        if family.same_name:
-            counts.update(retire(run, family, f"retire-staged-{number}", family.new_glob))
-        run.observer.end()
+    counts = retire_all(run)
     saved = save_retired(run)
     left = counts["unmoved"] + counts["taken"]
     if left:
@@ -47,8 +42,21 @@ def sweep(run: Run) -> None:
     now = (entry.phase, entry.epoch)
     markers.set(run.lease.fence, now, now, "", markers.slots)
     release_claim(run)
-    run.put("swept", f"{number_of(saved, 'old record')} saved and removed", run.ledger.forget_words(run.id), swept=True)
+    run.put("swept", f"{number_of(saved, 'old record')} saved and removed", run.ledger.forget_words(run.id), swept=True,
+            saved=True)  # fmt: skip
     run.observer.say(f"{run.id}: the old shape is removed ({number_of(saved, 'record')} in the backup)")
+
+
+def retire_all(run: Run) -> Counter[str]:
+    """Every old record steps aside; what became of them."""
+    counts: Counter[str] = Counter()
+    for number, family in enumerate(run.families):
+        run.observer.begin(f"{run.id}: retire the old shape", None)
+        counts.update(retire(run, family, f"retire-{number}", family.old_glob))
+        if family.same_name:
+            counts.update(retire(run, family, f"retire-staged-{number}", family.new_glob))
+        run.observer.end()
+    return counts
 
 
 def retire(run: Run, family: Family, name: str, glob: bytes) -> Counter[str]:
@@ -58,14 +66,32 @@ def retire(run: Run, family: Family, name: str, glob: bytes) -> Counter[str]:
         parse = family.from_old if glob == family.old_glob else family.from_new
         pairs = [pair for key in visit.keys if (pair := parse(key)) is not None]
         for start in range(0, len(pairs), PAGE_COLLECTIONS):
-            codes = rename(run, family, "retire", ("contracted",), pairs[start : start + PAGE_COLLECTIONS])
-            yield Progress(Counter(_CODES[code] for code in codes))
+            batch = pairs[start : start + PAGE_COLLECTIONS]
+            codes = rename(run, family, "retire", ("contracted",), batch)
+            unmoved = [pair for pair, code in zip(batch, codes, strict=True) if _CODES[code] == "unmoved"]
+            empty = _to_nothing(run, family, unmoved)
+            found = Counter(_CODES[code] for code in codes)
+            if empty:
+                again = rename(run, family, "retire", ("contracted",), empty, anyway=True)
+                found.subtract({"unmoved": len(empty)})
+                found.update(_CODES[code] for code in again)
+            yield Progress(found)
 
     return Walk(run, name, glob, step, count=PAGE_KEYS).all()
 
 
-def rename(run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs: Sequence[Pair]) -> list[int]:
-    """Sends records to `retire.lua` or `revive.lua`, one call a slot; the codes it gave."""
+def _to_nothing(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Pair]:
+    """Those whose mapping is empty: no new record is what they should have."""
+    return [d.pair for d in judge_keys(run, family, pairs) if d.verdict == "equal"] if pairs else []
+
+
+def rename(
+    run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs: Sequence[Pair], *, anyway: bool = False
+) -> list[int]:
+    """Sends records to `retire.lua` or `revive.lua`, one call a slot; the codes it gave.
+
+    `anyway` treats them like accepted ones, which have no new record.
+    """
     groups: dict[int, list[int]] = {}
     for i, pair in enumerate(pairs):
         groups.setdefault(run.client.slot(pair.old), []).append(i)
@@ -74,7 +100,7 @@ def rename(run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs
         keys, flags = [run.markers.key(slot)], list[Arg]()
         for i in indexes:
             keys += (pairs[i].old, pairs[i].new, family.retired(pairs[i]))
-            flags.append("1" if run.quarantine.accepted_key(pairs[i].key.raw) else "0")
+            flags.append("1" if anyway or run.quarantine.accepted_key(pairs[i].key.raw) else "0")
         args = [*run.guard(*phases).args(), family.kinds["old"], family.kinds["new"], family.mode, *flags]
         commands.append(Command.eval(script(name), keys, args))
     codes = [0] * len(pairs)

@@ -122,9 +122,10 @@ class Walk:
             pending: Counter[str] = Counter(at.counts)
             for progress in self._step(visit):
                 pending.update(progress.counts)
-                self._run.rate.spend(visits(progress.counts), self._run.tick)
                 if progress.place.key is not None:
                     at = self._save(at, page.run_id, pending, at.cursor, progress.place)
+                # After the checkpoint: a signal is heard while it waits.
+                self._run.rate.spend(visits(progress.counts), self._run.tick)
                 self._run.tick()
             at = self._save(at, page.run_id, pending, page.cursor, Place(), done=page.cursor == 0)
             self._run.stop.check()

@@ -72,8 +72,9 @@ class Entry(_Frozen):
     """One migration in the ledger. `mapping` is the checksum of the module it was expanded with.
 
     `cleaning` is set while the new shape is being removed on the way back to `pending`; `swept` once contract has
-    removed the old shape. `rolled_back` makes a bare apply pass it over. `discarded` is set once a restore has removed later writes. `backup` is the directory the old shape was
-    saved to, `backup_epoch` the epoch of that contract. Times are unix ms.
+    removed the old shape. `rolled_back` makes a bare apply pass it over. `backup` is the directory the old shape was
+    saved to, `backup_epoch` the epoch of that contract, `saved` says that it holds all of it. `discarded` is set once
+    a restore has removed later writes. Times are unix ms.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Entry(_Frozen):
     rolled_back: bool = False
     backup: str = ""
     backup_epoch: int = 0
+    saved: bool = False
     discarded: bool = False
     adopted: str = ""
     tally: Tally = Tally()

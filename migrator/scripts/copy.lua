@@ -7,16 +7,6 @@
 local refused = guard()
 if refused then return refused end
 
-local function mortal(key)
-  local fields = redis.call('HKEYS', key)
-  for i = 1, #fields, STEP do
-    for _, has in ipairs(field_ttls(key, {unpack(fields, i, math.min(i + STEP - 1, #fields))})) do
-      if has then return true end
-    end
-  end
-  return false
-end
-
 local codes, at = {}, 5
 for k = 2, #KEYS, 2 do
   local truth, copy = KEYS[k], KEYS[k + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -40,7 +41,11 @@ class Manifest(BaseModel):
 
 
 class Backup:
-    """One backup directory, written in parts: a part counts once the manifest names it."""
+    """One backup directory, written in parts: a part counts once the manifest names it.
+
+    A process that stalled and was replaced may wake and write here beside its successor, before it learns that it
+    was fenced: no file is ever written by two, and the manifest takes along what another one added.
+    """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
@@ -48,6 +53,7 @@ class Backup:
         self._file: gzip.GzipFile | None = None
         self._raw: BinaryIO | None = None
         self._bytes = self._lines = 0
+        self._mark = secrets.token_hex(4)
 
     @staticmethod
     def create(directory: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Backup:
@@ -72,7 +78,7 @@ class Backup:
 
     def write(self, line: Line) -> None:
         if self._file is None:
-            self._raw = (self.directory / "part.tmp").open("wb")
+            self._raw = (self.directory / f"part-{self._mark}.tmp").open("wb")
             self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, filename="", mtime=0)
         raw = encode(line)
         self._file.write(raw)
@@ -86,11 +92,9 @@ class Backup:
         self._file.close()
         _sync(self._raw)
         self._raw.close()
-        name = f"part-{len(self.manifest.parts) + 1:05d}.ndjson.gz"
-        temporary, final = self.directory / "part.tmp", self.directory / name
+        temporary = self.directory / f"part-{self._mark}.tmp"
         digest = _sha256(temporary)
-        temporary.replace(final)
-        part = Part(file=name, sha256=digest, lines=self._lines)
+        part = Part(file=self._place(temporary), sha256=digest, lines=self._lines)
         self.manifest = self.manifest.model_copy(update={"parts": (*self.manifest.parts, part)})
         self._write_manifest()
         self._file, self._raw, self._bytes, self._lines = None, None, 0, 0
@@ -100,8 +104,25 @@ class Backup:
         self.commit()
         self._write_manifest()
 
+    def _place(self, temporary: Path) -> str:
+        """Gives a finished part the next free name, and never one that is taken."""
+        number = len(self.manifest.parts) + 1
+        while True:
+            name = f"part-{number:05d}.ndjson.gz"
+            try:
+                os.link(temporary, self.directory / name)
+            except FileExistsError:
+                number += 1
+            else:
+                temporary.unlink()
+                return name
+
     def _write_manifest(self) -> None:
-        temporary = self.directory / "manifest.tmp"
+        if (self.directory / MANIFEST).exists():
+            known = read_manifest(self.directory).parts
+            mine = tuple(part for part in self.manifest.parts if part not in known)
+            self.manifest = self.manifest.model_copy(update={"parts": (*known, *mine)})
+        temporary = self.directory / f"manifest-{self._mark}.tmp"
         with temporary.open("wb") as file:
             file.write(self.manifest.model_dump_json(indent=1).encode() + b"\n")
             _sync(file)

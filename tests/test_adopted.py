@@ -1,0 +1,100 @@
+"""Targets that were there before the migration: adopted into a backup, mended, and put back as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, picture, put, tool_for
+
+TEXT = b"{t}:text:"
+
+
+@pytest.fixture
+def there(client, tmp_path):
+    put(client, b"{t}:times:a", {b"a": b"1", b"b": b"2"})
+    put(client, b"{t}:sorted:a", {b"a": 9.0, b"ghost": 3.0}, px=600_000)
+    tool = tool_for(client, tmp_path, MEMBERS)
+    Shell(client, tool.directory)("init", "0001", "--at", "pending", "--yes")
+    return tool
+
+
+def test_targets_that_are_there_are_adopted_only_with_a_backup(client, there):
+    assert [one.code for one in there.plan(backup=False).refused] == ["target-exists"]
+    there.apply(exit=60, backup=False)
+    there.apply(exit=30, yes=False)  # the ghost is removed only with --yes
+    assert dict(there.verify().model_dump())["extra"] == 1
+    there.apply()
+    there.apply(through="contract")
+    assert client.raw.execute_command("ZCARD", b"{t}:sorted:a") == 2
+
+
+@pytest.mark.parametrize("through", ["verify", "contract"])
+def test_an_adopted_target_is_as_it_was_after_a_rollback_to_pending(client, there, through):
+    before = picture(client)
+    there.apply(through=through)
+    assert there.rollback(to="pending") == "pending"
+    assert picture(client) == before
+
+
+def test_an_adopted_target_of_a_key_move_is_as_it_was_too(client, tmp_path):
+    source = KEYS.replace('type="hash"', 'type="list"')
+    source = source.replace('{b"id": key["id"], b"text": text.strip()}', "[text]")
+    source = source.replace('fields[b"text"]', "fields[0]")
+    tool = tool_for(client, tmp_path, source)
+    put(client, TEXT + b"a", b"good")
+    put(client, b"{t}:hash:a", [b"older"], px=600_000)
+    put(client, b"{t}:hash:z", [b"ghost"])
+    before = picture(client)
+    Shell(client, tool.directory)("init", "0001", "--at", "pending", "--yes")
+    tool.apply()
+    assert client.raw.execute_command("LRANGE", b"{t}:hash:a", 0, -1) == [b"good"]
+    assert tool.rollback() == "pending"
+    assert picture(client) == before
+
+
+def test_without_the_backup_an_adopted_target_is_left(client, there):
+    there.apply()
+    assert there.rollback(backup=False) == "pending"
+    assert b"{t}:sorted:a" in picture(client)
+
+
+def test_records_of_the_new_shape_under_the_final_name_count_as_unchanged(client, tmp_path):
+    tool = tool_for(client, tmp_path, SAME_NAME)
+    put(client, TEXT + b"a", b"good")
+    put(client, TEXT + b"native", {b"id": b"native", b"text": b"was a hash before"})
+    before = picture(client)
+    Shell(client, tool.directory)("init", "0001", "--at", "pending", "--yes")
+    tally = tool.apply(through="contract").migrations[0].tally
+    assert (tally.scanned, tally.moved, tally.unchanged) == (2, 1, 1)
+    assert {one.type for one in picture(client).values()} == {"hash"}
+    tool.restore()
+    assert picture(client) == before
+
+
+TWO = """
+from migrator import KeyMove, Keys, Migration
+
+def move(name):
+    return KeyMove(
+        source=Keys("{{t}}:%s:{id}" % name, type="string"), target=Keys("{{t}}:%s-new:{id}" % name, type="hash"),
+        forward=lambda key, text: {b"text": text}, inverse=lambda key, fields: fields[b"text"],
+    )
+
+migration = Migration(move("one"), move("two"))
+"""
+
+
+@pytest.mark.parametrize("backup", [True, False])
+def test_the_targets_of_every_move_are_adopted_and_left_or_put_back(client, tmp_path, backup):
+    tool = tool_for(client, tmp_path, TWO)
+    for name in (b"one", b"two"):
+        put(client, b"{t}:%s:a" % name, b"text")
+        put(client, b"{t}:%s-new:a" % name, {b"text": b"older"})
+        put(client, b"{t}:%s-new:z" % name, {b"text": b"ghost"})
+    before = picture(client)
+    Shell(client, tool.directory)("init", "0001", "--at", "pending", "--yes")
+    tool.apply(through="backfill")
+    assert tool.rollback(backup=backup) == "pending"
+    after = picture(client)
+    assert set(after) == set(before)
+    assert (after == before) == backup

@@ -1,0 +1,171 @@
+"""Markers and ledger apart: set back by a failover, missing, flushed, or left behind; where we are is found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.engine import commands
+from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
+from migrator.phases import Fence
+from tests.support import KEYS, all_keys, picture, put, tool_for
+from tests.test_phases import THROUGH, UNDER_WAY
+
+
+@pytest.fixture
+def tool(client, tmp_path):
+    for name in (b"a", b"b"):
+        put(client, b"{t}:text:" + name, b" " + name)
+    return tool_for(client, tmp_path, KEYS)
+
+
+def set_back(tool, phase, epoch) -> None:
+    session = tool.session()
+    run = session.reader(session.modules.find("0001"))
+    for slot in run.markers.slots:
+        tool.place.raw.execute_command("HSET", run.markers.key(slot), "phase", phase, "epoch", epoch)
+
+
+@pytest.mark.parametrize(("phase", "earlier"), [
+    ("expanded", ("pending", 0)), ("backfilled", ("pending", 0)), ("backfilled", ("expanded", 1)),
+    ("verified", ("expanded", 1)), ("verified", ("pending", 0)), ("switched", ("verified", 1)),
+])  # fmt: skip
+def test_a_marker_that_went_back_is_never_just_set_forward(tool, phase, earlier):
+    tool.apply(through=THROUGH[phase])
+    set_back(tool, *earlier)
+    # What the failover took along with the marker.
+    tool.place.raw.execute_command("DEL", b"{t}:hash:a")
+    if phase == "switched":
+        tool.apply(through="contract", exit=30)
+        assert tool.states() == {earlier}
+        return
+    tool.apply(through=THROUGH[phase])
+    assert tool.phase() == phase
+    assert tool.status().families[0].target_count == 2 or phase == "expanded"
+    tool.apply(through="switch")
+    assert tool.status().families[0].target_count == 2
+
+
+def test_a_marker_behind_contracted_is_compared_and_contracted_again(tool):
+    tool.apply(through="switch")
+    with tool.run() as run:
+        run.change("contracted", backup=str(tool.backup), backup_epoch=run.entry.epoch + 1, swept=False)
+    set_back(tool, "switched", 2)
+    tool.apply(through="contract")
+    assert tool.phase() == "contracted"
+    assert {one.type for one in picture(tool.place).values()} == {"hash"}
+
+
+def test_an_apply_that_has_come_as_far_looks_at_the_markers_all_the_same(tool):
+    tool.apply(through="switch")
+    set_back(tool, "verified", 1)
+    tool.apply()
+    assert tool.states() == {("switched", 2)}
+
+
+@pytest.mark.parametrize("phase", [*UNDER_WAY, "contracted"])
+def test_a_missing_marker_gets_the_phase_of_the_ledger(tool, phase):
+    tool.apply(through=THROUGH[phase])
+    (state,) = tool.states()
+    for key in all_keys(tool.place):
+        if b":marker:" in key:
+            tool.place.raw.execute_command("DEL", key)
+    assert tool.states() == set()
+    tool.apply(through=THROUGH[phase])
+    assert tool.states() == {state}
+
+
+def test_a_missing_marker_stops_a_run_that_needs_it(tool):
+    tool.apply()
+    with tool.run() as run:
+        tool.place.raw.execute_command("DEL", run.markers.key(run.markers.slots[0]))
+        with pytest.raises(LedgerBackwardsError) as stopped:
+            run.change("switched")
+    assert stopped.value.exit_code == 62
+    assert "migrator" in stopped.value.next
+
+
+def test_a_lost_ledger_is_62_and_is_rebuilt_from_the_markers(tool):
+    tool.apply(through="switch")
+    ledger = tool.session().names.ledger
+    tool.place.raw.execute_command("DEL", ledger)
+    with pytest.raises(LedgerBackwardsError, match="a marker of 0001_first says switched") as stopped:
+        tool.apply()
+    assert "init --at markers" in stopped.value.next
+    with pytest.raises(RefusedError, match="overrules"):
+        commands.init(tool.session(yes=False), None, "markers")
+    commands.init(tool.session(), None, "markers")
+    assert tool.phase() == "switched"
+    tool.apply(through="contract")
+    assert tool.rollback(to="pending") == "pending"
+
+
+def test_a_ledger_rebuilt_after_contract_still_finds_the_backup(tool):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    tool.place.raw.execute_command("DEL", tool.session().names.ledger)
+    commands.init(tool.session(), None, "markers")
+    assert tool.phase() == "contracted"
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == before
+
+
+def test_a_ledger_that_is_older_than_a_marker_is_62(tool):
+    tool.apply()
+    ledger = tool.session().names.ledger
+    old = tool.place.raw.execute_command("HGET", ledger, "0001_first")
+    tool.apply(through="switch")
+    tool.place.raw.execute_command("HSET", ledger, "0001_first", old)
+    tool.apply(through="switch", exit=62)
+    assert tool.states() == {("switched", 2)}
+
+
+def test_no_ledger_but_records_of_the_new_shape_is_62_until_told_what_they_are(tool):
+    put(tool.place, b"{t}:hash:z", {b"id": b"z", b"text": b"z"})
+    with pytest.raises(LedgerBackwardsError, match="keys in the new shape"):
+        tool.apply()
+    with pytest.raises(LedgerBackwardsError, match="keys in the new shape"):
+        tool.plan()
+    with pytest.raises(RefusedError, match="records in the old shape"):
+        commands.init(tool.session(), "0001", "contracted")
+    commands.init(tool.session(), "0001", "pending")
+    tool.apply(through="expand")
+    tool.rollback(to="pending")
+    assert b"{t}:hash:z" in picture(tool.place)
+
+
+def test_init_at_contracted_says_that_all_is_done(tool):
+    tool.place.raw.execute_command("DEL", b"{t}:text:a", b"{t}:text:b")
+    put(tool.place, b"{t}:hash:z", {b"id": b"z", b"text": b"z"})
+    commands.init(tool.session(), "0001", "contracted")
+    assert tool.phase() == "contracted"
+    assert tool.status().next is None
+    assert tool.states() == {("contracted", 1)}
+    assert tool.rollback() == "switched"
+    assert tool.place.raw.execute_command("GET", b"{t}:text:z") == b"z"
+
+
+def test_after_flushall_everything_is_a_fresh_install(tool):
+    tool.apply(through="switch")
+    tool.place.behind.freshen()
+    assert tool.status().phase == "pending"
+    put(tool.place, b"{t}:text:a", b"a")
+    tool.apply()
+    assert tool.states() == {("verified", 1)}
+
+
+def test_a_run_that_lost_everything_to_flushall_stops_as_fenced(tool):
+    tool.apply(through="expand")
+    with tool.run() as run:
+        tool.place.behind.freshen()
+        with pytest.raises(FencedError):
+            run.change("backfilled")
+    assert all_keys(tool.place) == set()
+
+
+def test_a_holder_whose_lease_was_broken_writes_no_more(tool):
+    tool.apply(through="expand")
+    with tool.run() as run:
+        run.lease.fence = Fence(run.lease.fence.number, "somebody else's")
+        with pytest.raises(FencedError):
+            run.change("backfilled")
+    assert tool.phase() == "expanded"

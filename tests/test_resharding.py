@@ -1,0 +1,98 @@
+"""Slots that move under a walk, and records in the middle of a move, lose nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from migrator.engine import backfill, copy
+from migrator.keys import slot_of
+from tests.servers import Cluster
+from tests.support import KEYS, MEMBERS, picture, put, tool_for
+
+SLOT = slot_of(b"{t}")
+
+
+@pytest.fixture
+def tool(cluster, tmp_path):
+    for number in range(50):
+        put(cluster, b"{t}:text:%d" % number, b"text")
+    return tool_for(cluster, tmp_path, KEYS)
+
+
+def elsewhere(behind: Cluster):
+    source = behind.owner(SLOT)
+    return source, next(node for node in behind.primaries() if node is not source)
+
+
+def test_a_slot_that_moves_during_the_backfill_has_it_walked_again(cluster, tool, monkeypatch):
+    tool.apply(through="expand")
+    walked: list[int] = []
+    copy_keys = copy.copy_keys
+
+    def move_first(run, family, way, pairs):
+        if not walked:
+            cluster.behind.move_slot(SLOT, *elsewhere(cluster.behind))
+        walked.append(len(pairs))
+        return copy_keys(run, family, way, pairs)
+
+    monkeypatch.setattr(backfill, "copy_keys", move_first)
+    tally = tool.apply(through="switch").migrations[0].tally
+    assert len(walked) > 1
+    assert set(walked) == {50}
+    assert (tally.scanned, tally.moved + tally.unchanged) == (50, 50)
+    found = tool.verify()
+    assert (found.compared, found.missing) == (50, 0)
+    assert tool.states() == {("switched", 2)}  # the marker went with its slot
+
+
+def test_half_moved_records_wait_until_the_move_is_over(cluster, tool):
+    tool.apply(through="backfill")
+    source, target = elsewhere(cluster.behind)
+    cluster.behind.begin_move(SLOT, source, target)
+    cluster.behind.move_keys(SLOT, source, target, 30)
+
+    def finish():
+        time.sleep(0.5)
+        while cluster.behind.move_keys(SLOT, source, target):
+            pass
+        cluster.behind.finish_move(SLOT, source, target)
+
+    mover = threading.Thread(target=finish)
+    mover.start()
+    try:
+        tool.apply(through="switch")
+    finally:
+        mover.join()
+    assert len(picture(cluster)) == 100
+    assert tool.verify().compared == 50
+    assert tool.phase() == "switched"
+
+
+def test_a_move_that_does_not_end_is_named_and_nothing_is_switched(cluster, tool):
+    tool.apply()
+    tool.client.patience = 1.0
+    source, target = elsewhere(cluster.behind)
+    cluster.behind.begin_move(SLOT, source, target)
+    try:
+        stopped = tool.apply(through="switch", exit=60).stopped
+        assert stopped is not None
+        assert "slots" in stopped.reason
+    finally:
+        cluster.behind.finish_move(SLOT, target, source)
+    assert tool.states() == {("verified", 1)}
+
+
+def test_a_collection_is_copied_whole_while_its_slot_moves(cluster, tmp_path):
+    tool = tool_for(cluster, tmp_path, MEMBERS)
+    put(cluster, b"{t}:times:a", {b"%d" % n: b"%d" % n for n in range(3000)})
+    tool.apply(through="expand")
+    mover = threading.Thread(target=lambda: cluster.behind.move_slot(SLOT, *elsewhere(cluster.behind)))
+    mover.start()
+    tool.apply(through="contract")
+    mover.join()
+    assert cluster.raw.execute_command("ZCARD", b"{t}:sorted:a") == 3000
+    assert tool.rollback(to="pending") == "pending"
+    assert cluster.raw.execute_command("HLEN", b"{t}:times:a") == 3000
