@@ -12,7 +12,7 @@ from tests.support import MEMBERS, Tool, empty, guid, job, picture, put, shipped
 from tests.test_values import KIND_MOVES, MEMBER_KINDS, MOVE
 
 QUICK = settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 name = st.binary(min_size=1, max_size=12)
 life = st.sampled_from([None, 3_600_000])
