@@ -6,6 +6,7 @@ import pytest
 
 from migrator.engine import commands
 from migrator.errors import RefusedError
+from migrator.ledger import Checkpoint
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, own_keys, picture, put, tool_for, write
 
 OLD, NEW = b"{t}:times:a", b"{t}:sorted:a"
@@ -220,3 +221,17 @@ def test_foreign_is_for_switched_only(client, tool):
     tool.apply()
     with pytest.raises(RefusedError, match="switched only"):
         tool.verify(foreign="old")
+
+
+def test_a_switch_does_not_take_up_a_comparison_that_was_cut_short_before(client, tool):
+    put(client, OLD, {b"a": b"1"})
+    tool.apply()
+    with tool.run() as run:
+        slots = run.client.fingerprint()
+        for node in run.client.nodes():
+            process = run.client.process(run.client.on_node(node, ("INFO", "server"))[0])
+            done = Checkpoint(node.id, process, slots, run.entry.epoch, done=True, counts={"equal": 1})
+            run.lease.write([run.ledger.checkpoint_words(run.id, f"compare-0-{side}", done) for side in ("old", "new")])
+    put(client, OLD, {b"b": b"2"})  # by an application without an adapter, since then
+    tool.apply(through="switch")
+    assert client.raw.zscore(NEW, "b") == 2

@@ -145,6 +145,8 @@ def _verify(run: Run, evidence: _Evidence) -> None:
 
 def _switch(run: Run, evidence: _Evidence) -> None:
     if not evidence.holds(run):
+        # Immediately before: what an earlier, interrupted comparison saw may be old by now.
+        run.lease.write(run.ledger.forget_words(run.id, "compare"))
         outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
         hold_on(run, _compare(run, outcome))
     _check_quiet(run)

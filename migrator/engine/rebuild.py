@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from migrator.client import Arg
@@ -14,6 +13,7 @@ from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, read_members, scan
 from migrator.engine.copy import (
     BACKWARD,
+    BATCH_BYTES,
     KeyJob,
     Member,
     MemberJob,
@@ -105,7 +105,7 @@ def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
         for line in lines
         if line.kind == family.kinds["old"] and (pair := family.from_old(line.key)) is not None
     )
-    while batch := list(islice(mine, PAGE_COLLECTIONS)):
+    for batch in _batches(mine):
         if family.by_member:
             for pair, line in batch:
                 _put_members(run, family, pair, line_members(family, line))
@@ -115,6 +115,20 @@ def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
             _put_empty(run, family, [(job.pair, line) for job, line in jobs if not job.expected])
         run.observer.advance(len(batch))
         run.tick()
+
+
+def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Line]]]:
+    """Bounded by number and by bytes: a single record may have 16 MB."""
+    batch: list[tuple[Pair, Line]] = []
+    weight = 0
+    for pair, line in found:
+        batch.append((pair, line))
+        weight += sum(map(len, line.items))
+        if len(batch) >= PAGE_COLLECTIONS or weight > BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
 
 
 def _key_job(family: Family, pair: Pair, line: Line) -> KeyJob | None:
