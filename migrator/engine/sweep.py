@@ -33,6 +33,8 @@ def sweep(run: Run) -> None:
     saved = save_retired(run)
     left = counts["unmoved"] + counts["taken"]
     if left:
+        # Looked at again by the next run: the cause may be settled by then.
+        run.lease.write(run.ledger.forget_words(run.id, "retire"))
         raise DifferencesError(
             f"{run.id}: {number_of(left, 'old record')} without a new one, left as found: something without an adapter "
             "wrote after the switch",
@@ -147,7 +149,7 @@ class _Saver:
     def __init__(self, run: Run, family: Family, backup: Backup | None) -> None:
         self._run, self._family, self.backup = run, family, backup
         self._pending: list[bytes] = []
-        self._guard = run.guard("contracted")
+        self._guard = run.guard()
 
     def step(self, visit: Visit) -> Iterator[Progress]:
         run, family = self._run, self._family
