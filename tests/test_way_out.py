@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import rebuild, sweep
+from migrator.engine import back, rebuild, sweep
 from tests.support import KEYS, Crash, crashing, picture, put, tool_for
 
 
@@ -41,3 +41,21 @@ def test_a_way_back_given_up_after_a_crash_leaves_nothing_in_the_way_of_contract
     assert (tool.phase(), set(picture(tool.place))) == ("contracted", {b"{t}:hash:a", b"{t}:hash:b"})
     assert tool.rollback(to="pending") == "pending"
     assert picture(tool.place) == before
+
+
+def test_the_old_shape_is_rebuilt_again_if_a_server_was_replaced_meanwhile(tool, monkeypatch):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    rebuilt: list[int] = []
+
+    def lost_once(run, saved):
+        whole(run, saved)
+        rebuilt.append(1)
+        if len(rebuilt) == 1:  # what a failover does that had not replicated the rebuild
+            tool.place.raw.delete(b"{t}:text:a")
+            monkeypatch.setattr(type(run.client), "processes", lambda _: "another")
+
+    whole = rebuild.rebuild
+    monkeypatch.setattr(back, "rebuild", lost_once)
+    assert tool.rollback(to="pending") == "pending"
+    assert (len(rebuilt), picture(tool.place)) == (2, before)

@@ -87,16 +87,16 @@ class Run:
         changes: dict[str, object] = dict(intent.changes)
         also: list[Words] = []
         if intent.epoch != self.entry.epoch:
-            self._make_durable(intent)
+            self.make_durable(intent.phase, intent.epoch, intent.checksum)
             changes["comparison"] = None
             also = self.ledger.forget_words(self.id)
         what = f"{self.entry.phase} -> {intent.phase}"
         self.put(what, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
         self.observer.say(f"{self.id}: {intent.phase}")
 
-    def _make_durable(self, intent: Intent) -> None:
-        """Before anything relies on the new epoch, least of all a removal: the replicas have it."""
-        missing = self.markers.durable(self.lease.fence, (intent.phase, intent.epoch), intent.checksum)
+    def make_durable(self, phase: Phase, epoch: int, checksum: str) -> None:
+        """Before anything relies on what was written, least of all a removal: the replicas have it."""
+        missing = self.markers.durable(self.lease.fence, (phase, epoch), checksum)
         if missing:
             self.note(missing)
 
