@@ -59,3 +59,11 @@ def test_the_old_shape_is_rebuilt_again_if_a_server_was_replaced_meanwhile(tool,
     monkeypatch.setattr(back, "rebuild", lost_once)
     assert tool.rollback(to="pending") == "pending"
     assert (len(rebuilt), picture(tool.place)) == (2, before)
+
+
+def test_a_restore_repeated_after_its_end_changes_nothing(tool):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    assert tool.restore() == "pending"
+    assert tool.restore() == "pending"
+    assert picture(tool.place) == before

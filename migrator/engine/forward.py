@@ -124,7 +124,7 @@ def _expand(run: Run, _: _Evidence) -> None:
     claim(run)
     adopt(run)
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
-               rolled_back=False, backup="", backup_epoch=0, saved=False)  # fmt: skip
+               rolled_back=False, backup="", backup_epoch=0, saved=False, restored=False)  # fmt: skip
 
 
 def _backfill(run: Run, _: _Evidence) -> None:

@@ -27,6 +27,9 @@ def restore(run: Run) -> None:
     if run.entry.cleaning:
         clean(run)  # an earlier attempt came as far as that
         return
+    if run.entry.phase == "pending" and run.entry.restored:
+        run.note("restored already")  # whoever was killed at the very end repeats the command
+        return
     if run.entry.phase not in ("contracted", "switched", "reverting", "closed"):
         raise RefusedError(f"{run.id} is {run.entry.phase}: there is nothing to restore",
                            next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
@@ -54,7 +57,8 @@ def restore(run: Run) -> None:
     for number, family in enumerate(run.families):
         _retired_back(run, family, number)
     _put_saved(run, path)
-    run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False)
+    run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False,
+               restored=True)  # fmt: skip
     clean(run)
 
 

@@ -74,7 +74,7 @@ class Entry(_Frozen):
     `cleaning` is set while the new shape is being removed on the way back to `pending`; `swept` once contract has
     removed the old shape. `rolled_back` makes a bare apply pass it over. `backup` is the directory the old shape was
     saved to, `backup_epoch` the epoch of that contract, `saved` says that it holds all of it. `discarded` is set once
-    a restore has removed later writes. Times are unix ms.
+    a restore has removed later writes, `restored` once it is done. Times are unix ms.
     """
 
     id: str
@@ -90,6 +90,7 @@ class Entry(_Frozen):
     backup_epoch: int = 0
     saved: bool = False
     discarded: bool = False
+    restored: bool = False
     adopted: str = ""
     tally: Tally = Tally()
     comparison: Comparison | None = None
