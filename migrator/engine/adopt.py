@@ -8,12 +8,12 @@ from pathlib import Path
 from migrator.client import Arg, Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_KEYS
-from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded
 from migrator.engine.put import put_line
 from migrator.engine.run import Run
 from migrator.errors import RefusedError
 from migrator.models import show
+from migrator.moves.family import Family, Pair
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup, directory_for
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from migrator.client import Command, checked
 from migrator.engine.adopt import adopted, adopted_back
 from migrator.engine.backfill import PAGE_KEYS
-from migrator.engine.family import Family
 from migrator.engine.guarded import unlink
 from migrator.engine.guards import claim, release_claim
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DriftError, RefusedError
+from migrator.moves.family import Family
 from migrator.phases import Phase
 from migrator.snapshot import backup
 from migrator.snapshot.backup import directory_for

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
-from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
-from migrator.engine.values import members_from_page, scan_words
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import MigratorError
 from migrator.ledger import Tally
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import members_from_page, scan_words
 
 PAGE_KEYS = 1000
 PAGE_COLLECTIONS = 100

@@ -12,14 +12,12 @@ from migrator.engine import back, dump, recover
 from migrator.engine import restore as restoring
 from migrator.engine.compare import EXAMPLES, FAULTS, Difference, Outcome, compare, judge_keys, judge_members, read_old
 from migrator.engine.copy import FOREIGN_NEW, FOREIGN_OLD, FORWARD, copy_keys, copy_members
-from migrator.engine.family import Family, Pair
 from migrator.engine.forward import THROUGH, carry_forward
 from migrator.engine.guards import blocked_by
 from migrator.engine.run import Run
 from migrator.engine.session import Session, any_marker, moves_of
 from migrator.engine.status import migration_status
 from migrator.engine.sweep import any_old
-from migrator.engine.values import members_from_page
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import (
     DifferencesError,
@@ -52,7 +50,9 @@ from migrator.models import (
     number_of,
     show,
 )
+from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
+from migrator.moves.values import members_from_page
 from migrator.phases import FORWARD as FORWARD_PHASES
 from migrator.phases import Phase, transition
 from migrator.snapshot.backup import Backup, directory_for

@@ -15,9 +15,12 @@ from typing import Literal
 from migrator.client import Arg, Command, Reply, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import FIELD_TTL, TOO_LARGE, Member, Way, copy_keys, copy_members, foreign_type, key_batches
-from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
-from migrator.engine.values import (
+from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
+from migrator.errors import Unmappable
+from migrator.keys import Kind
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import (
     MemberValue,
     digest,
     from_items,
@@ -25,9 +28,6 @@ from migrator.engine.values import (
     members_from_page,
     scan_words,
 )
-from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
-from migrator.errors import Unmappable
-from migrator.keys import Kind
 from migrator.phases.markers import refusal
 from migrator.scripts import script
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from migrator.client import Arg, Command, Reply, ResponseError, checked
-from migrator.engine.family import Family, Pair, Side
 from migrator.engine.run import Run
-from migrator.engine.values import (
+from migrator.errors import Unmappable
+from migrator.keys import Kind
+from migrator.moves.family import Family, Pair, Side
+from migrator.moves.values import (
     MemberValue,
     Value,
     count_words,
@@ -21,8 +23,6 @@ from migrator.engine.values import (
     read_words,
     to_items,
 )
-from migrator.errors import Unmappable
-from migrator.keys import Kind
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script

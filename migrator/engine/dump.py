@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from migrator.client import Client, Command, Reply, ResponseError, checked, slot_moved
-from migrator.engine.values import read_words, scan_words
 from migrator.keys import Kind
+from migrator.moves.values import read_words, scan_words
 from migrator.snapshot.ndjson import Line
 
 PAGE = 1000

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from migrator.client import Client, ResponseError
-from migrator.engine.family import Family
 from migrator.engine.run import Run
 from migrator.errors import RefusedError
 from migrator.keys import slot_of
 from migrator.ledger import Entry
 from migrator.models import Remark
+from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
 from migrator.names import CLAIMS
 from migrator.phases import FORWARD, Phase

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from migrator.client import Arg, Command, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
 from migrator.engine.copy import key_batches
-from migrator.engine.family import Family, Pair
 from migrator.engine.run import Run
-from migrator.engine.values import from_reply, read_words, to_items
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import Unmappable
 from migrator.ledger.lease import server_ms
 from migrator.models import IndexRepair, show
 from migrator.moves import NOW, Index, KeyMove
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import from_reply, read_words, to_items
 from migrator.phases.markers import refusal
 from migrator.records.scores import format_score, parse_score
 from migrator.scripts import script

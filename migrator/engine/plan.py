@@ -11,18 +11,18 @@ from migrator.client import Command, ResponseError, checked
 from migrator.engine import indexes
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import MAX_BYTES, foreign_type
-from migrator.engine.family import Family, Pair
 from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import Session, random_keys
-from migrator.engine.values import count_words, from_reply, members_from_page, read_words, scan_words
 from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.ledger import Entry
 from migrator.models import Counts, Example, MigrationPlan, PlanResult, RejectedRecord, Remark, show
 from migrator.moves import KeyMove
+from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
+from migrator.moves.values import count_words, from_reply, members_from_page, read_words, scan_words
 from migrator.phases import FORWARD, Phase
 
 SAMPLE_RECORDS = 2000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from migrator.engine.family import Pair
 from migrator.errors import QuarantineError
 from migrator.ledger import Ledger, Rejected, address, parse_address
 from migrator.ledger.lease import Words
+from migrator.moves.family import Pair
 
 OPEN_LIMIT = 10_000
 

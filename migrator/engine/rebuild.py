@@ -23,15 +23,15 @@ from migrator.engine.copy import (
     write_keys,
     write_members,
 )
-from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_line
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
-from migrator.engine.values import MemberValue, from_items, member_from_wire, member_to_wire, to_items
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import MemberValue, from_items, member_from_wire, member_to_wire, to_items
 from migrator.snapshot import backup
 from migrator.snapshot.ndjson import Line
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from migrator.engine.values import MemberValue, Value
 from migrator.keys import Kind
 from migrator.models import show
+from migrator.moves.values import MemberValue, Value
 from migrator.records.scores import format_score
 
 _FIELDS = 24

@@ -8,13 +8,13 @@ from pathlib import Path
 from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
-from migrator.engine.family import Family
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_line
 from migrator.engine.run import Run
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
+from migrator.moves.family import Family
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup, directory_for
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.client import Client
-from migrator.engine.family import Family
 from migrator.engine.observe import Observer, Rate, Stop
 from migrator.engine.quarantine import Quarantine
 from migrator.keys import slot_of
 from migrator.ledger import Entry, Intent, Lease, Ledger
 from migrator.ledger.lease import Words
+from migrator.moves.family import Family
 from migrator.moves.loader import Module
 from migrator.names import Names
 from migrator.phases import Guard, Marker, Markers, Phase, transition

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from migrator.client import Client, Command, checked
-from migrator.engine.family import Family
 from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
 from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
 from migrator.ledger import Entry, Lease, Ledger, MoveNames, take_lease
 from migrator.ledger.lease import Words, owner_name, server_ms
+from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
 from migrator.names import Names
 from migrator.phases import Fence, FenceTakenError, Marker, Markers

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from migrator.client import Command, checked
 from migrator.engine.backfill import PAGE_KEYS
-from migrator.engine.family import Family, Pair
 from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
 from migrator.engine.session import Session
-from migrator.engine.values import count_words
 from migrator.ledger import Entry, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import FamilyStatus, MigrationStatus, QuarantineCounts, StatusResult, TallyResult, number_of, show
+from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
+from migrator.moves.values import count_words
 from migrator.phases import Phase
 
 _NEXT: dict[str, str] = {

@@ -10,14 +10,14 @@ from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
 from migrator.engine.compare import judge_keys
 from migrator.engine.copy import key_batches
-from migrator.engine.family import Family, Pair
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.guards import release_claim
 from migrator.engine.run import Run
-from migrator.engine.values import members_from_page, scan_words
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DifferencesError, RefusedError
 from migrator.models import number_of
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import members_from_page, scan_words
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from migrator.client import Client
-from migrator.engine.values import MemberValue, Value, check_member_value, check_value
 from migrator.errors import Unmappable
 from migrator.keys import Key, Kind
-from migrator.moves import KeyMove, Mapped, MemberMove, Move
+from migrator.moves.migration import Move
+from migrator.moves.move import KeyMove, Mapped, MemberMove
+from migrator.moves.values import MemberValue, Value, check_member_value, check_value
 from migrator.names import Names
 
 Side = Literal["old", "new"]
+
+
+class Slots(Protocol):
+    """What a family has to know of a Redis: a cluster has 16384 slots, a single server one, 0."""
+
+    def slot(self, key: bytes) -> int: ...
+    def slot_tag(self, slot: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,8 @@ class Pair:
 class Family:
     """One move of a migration on one Redis."""
 
-    def __init__(self, client: Client, names: Names, id: str, move: Move) -> None:
-        self._client, self._names, self._id = client, names, id
+    def __init__(self, slots: Slots, names: Names, id: str, move: Move) -> None:
+        self._slots, self._names, self._id = slots, names, id
         self.move = move
         self.by_member = isinstance(move, MemberMove)
         self.same_name = isinstance(move, KeyMove) and move.same_name
@@ -72,7 +79,7 @@ class Family:
 
     def fault(self, pair: Pair) -> str:
         """Why this record cannot move at all, whatever it holds; else empty."""
-        if self._client.slot(pair.old) != self._client.slot(pair.new):
+        if self._slots.slot(pair.old) != self._slots.slot(pair.new):
             return "cross-slot: source and target are in different cluster slots"
         if not self.same_name and self.move.source.parse(pair.new) is not None:
             return "the target key matches the source template"
@@ -84,7 +91,7 @@ class Family:
         return Pair(key, key.raw, self.move.target.format(key))
 
     def _tag(self, key: bytes) -> bytes:
-        return self._client.slot_tag(self._client.slot(key))
+        return self._slots.slot_tag(self._slots.slot(key))
 
     # The mapping, with what it returns checked: a mapping is somebody's code.
 

@@ -1,0 +1,20 @@
+"""What applications import: they read and write the new shape while a migration is under way, whatever its phase.
+
+An adapter never acts on a phase it remembers: every call is a script that reads the marker and acts on it in the same
+step. `Records` is for a KeyMove, `Members` for a MemberMove, `Timestamps` for a hash of ticks that becomes a sorted
+set; each has an Async twin. Deletes are not logged: the backfill compares every record it writes, so what was deleted
+or expired meanwhile stays so.
+"""
+
+from migrator.adapters.announce import PROTOCOL, Announced, announced
+from migrator.adapters.members import AsyncMembers, Members
+from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
+from migrator.adapters.records import AsyncRecords, Records
+from migrator.adapters.timestamps import AsyncTimestamps, Timestamps
+from migrator.adapters.timestamps_core import Mark, Stamp
+
+__all__ = [
+    "KEEP", "PROTOCOL", "Announced", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Found", "Keep",
+    "Mark", "Members", "Missing", "Records", "Removed", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written",
+    "announced",
+]  # fmt: skip

@@ -1,0 +1,198 @@
+"""How an adapter's method becomes commands, without any I/O: generators that ask, and a driver that answers.
+
+A method is a generator of `Call` and `Pause` (`Steps`); `conduct` turns it into a generator of `Send`, `Learn` and
+`Pause` (`Acts`), which a driver carries out. What may be sent again, and what an error says about the write, is
+decided here, once for every client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    MovedError,
+    NoScriptError,
+    ResponseError,
+    TryAgainError,
+)
+
+from migrator.adapters.outcomes import UncertainError
+from migrator.client import Arg, Command, Reply
+from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.scripts import Script
+
+R = TypeVar("R")
+
+PATIENCE = 5.0  # seconds; a slot on the move, a failover, a server that starts
+# Refusals of a node that ran nothing. Inside a script Redis 6 says them as "-READONLY" in the middle of a sentence.
+_NOT_RUN = re.compile(r"(?:^|-)(?:CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|NOREPLICAS|BUSY)\b")
+_NOT_RUN_CLASSES = ("ClusterDownError", "MasterDownError", "ReadOnlyError", "BusyLoadingError")
+# Said before the first write of a script, never in the middle.
+_FULL = re.compile(r"(?:^|-)(?:OOM|MISCONF)\b")
+_INSIDE = re.compile("ACL failure in script|The user executing the script can't")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One script call. `writes`: it must not be sent twice."""
+
+    script: Script
+    keys: tuple[bytes, ...]
+    args: tuple[Arg, ...]
+    writes: bool
+
+    def words(self, *, whole: bool) -> tuple[Arg, ...]:
+        return Command.eval(self.script, self.keys, self.args).packed(whole=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a call, by its digest or `whole`, to the owner of its first key or to the `node` ("host:port") that the
+    owner of a moving slot named. The answer is the reply, a ResponseError or `Lost`."""
+
+    call: Call
+    whole: bool = False
+    node: str | None = None
+
+    def commands(self) -> list[tuple[Arg, ...]]:
+        """In one go, on one connection; the last reply is the one that counts."""
+        words = self.call.words(whole=self.whole)
+        return [("ASKING",), words] if self.node else [words]
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Look again who owns which slot: all of them, or the one that an error names."""
+
+    moved: MovedError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No reply came; `sent` says whether the server can have got the call."""
+
+    error: Exception
+    sent: bool
+
+
+Steps = Generator[Call | Pause, Reply, R]
+Acts = Generator[Send | Learn | Pause, Reply, R]
+
+
+class Patience:
+    """Growing pauses, some seconds in all; then an error that says that nothing was written."""
+
+    def __init__(self, seconds: float = PATIENCE) -> None:
+        self._left, self._next = seconds, 0.01
+
+    def wait(self, why: object) -> Generator[Pause, Reply, None]:
+        if self._left <= 0:
+            text = str(why) or type(why).__name__
+            raise UnreachableError(
+                f"Redis did not answer in {PATIENCE:g} s, and nothing was written: {text}", next="try again later"
+            )
+        pause = min(self._next, self._left)
+        self._left -= pause
+        self._next = min(2 * self._next, 0.5)
+        yield Pause(pause)
+
+
+def conduct(steps: Steps[R], announcement: Call | None = None) -> Acts[R]:
+    """Carries out a method; an announcement that is due goes first, and does not matter if it fails."""
+    if announcement is not None:
+        with suppress(MigratorError):
+            yield from deliver(announcement, Patience(0))
+    reply: Reply = None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        if isinstance(step, Pause):
+            reply = yield step
+        else:
+            reply = yield from deliver(step, Patience())
+
+
+def deliver(call: Call, patience: Patience) -> Acts[Reply]:
+    """The reply of a script that ran; `[b"try-again"]` where it needs keys of a slot that is on the move.
+
+    Raises UnreachableError if nothing was written, UncertainError if that is not known, RefusedError.
+    """
+    whole, again, node = False, False, None
+    while True:
+        outcome = yield Send(call, whole, node)
+        node = None
+        if isinstance(outcome, Lost):
+            again = _once_more(call, outcome, again)
+        elif not isinstance(outcome, ResponseError):
+            return outcome
+        elif isinstance(outcome, TryAgainError):
+            return [b"try-again"]
+        elif not _ran_nothing(outcome):
+            raise _refused(call, outcome)
+        if isinstance(outcome, NoScriptError):
+            whole = True
+            continue
+        if type(outcome) is AskError:
+            node = f"{outcome.host}:{outcome.port}"
+        else:
+            yield Learn(outcome if isinstance(outcome, MovedError) else None)
+        yield from patience.wait(outcome.error if isinstance(outcome, Lost) else outcome)
+
+
+def _ran_nothing(error: ResponseError) -> bool:
+    return isinstance(error, (AskError, NoScriptError)) or (
+        type(error).__name__ in _NOT_RUN_CLASSES or _NOT_RUN.search(str(error)) is not None
+    )
+
+
+def _once_more(call: Call, lost: Lost, again: bool) -> bool:
+    """What was not sent may be sent, a read a second time, a write never. Raises what is known otherwise."""
+    error = lost.error
+    if isinstance(error, (AuthenticationError, AuthorizationError)):
+        raise UnreachableError(
+            f"Redis does not let us in, and nothing was written: {error}", next="check the user and the password"
+        ) from error
+    if not lost.sent:
+        return again
+    if call.writes:
+        raise UncertainError(
+            f"the connection was lost during a write, which may have happened: {error}",
+            next="read the record, then decide whether to write it again",
+        ) from error
+    if again:
+        raise UnreachableError(f"the connection was lost twice during a read: {error}", next="try again") from error
+    return True
+
+
+def _refused(call: Call, error: ResponseError) -> MigratorError:
+    text = str(error)
+    if _FULL.search(text):
+        return RefusedError(f"Redis takes no writes, and nothing was written: {text}", next="free memory or disk")
+    if _INSIDE.search(text) and call.writes:
+        return UncertainError(
+            f"this user may not do all that the script does, which may be done in part: {text}",
+            next="grant the command in the ACL, then write the record again",
+        )
+    if text.startswith("NOPERM") or type(error).__name__ == "NoPermissionError" or _INSIDE.search(text):
+        return RefusedError(
+            f"this user may not do that, and nothing was written: {text}",
+            next="grant +@scripting, the commands of the types and the keys ~<namespace>:* in the ACL",
+        )
+    if call.writes:
+        return UncertainError(f"the write failed and may be done in part: {text}", next="read the record first")
+    return RefusedError(f"the read failed: {text}")

@@ -1,0 +1,142 @@
+"""Pages over a window of scores, in order and with inclusive edges, whichever shape is the truth.
+
+From the switch on a page is one read of the sorted set. Before it the old collection has no order: it is scanned once,
+the members inside the window are remembered, and each page reads them again as they are by then. If the epoch changes
+in between, the window starts again from its lower bound, so a member can come twice, but none is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from migrator.adapters.bridge import Answer, Bridge
+from migrator.adapters.core import Steps
+from migrator.errors import Unmappable
+from migrator.moves.family import Pair
+from migrator.moves.values import MemberValue, member_from_wire, members_from_page
+from migrator.records.scores import format_score
+
+SCAN_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A member of the new shape and its score; where the old shape is the truth, `old` and `was` are that member's
+    name and value."""
+
+    name: bytes
+    score: float
+    old: bytes | None = None
+    was: MemberValue = None
+
+
+def ask_window(
+    bridge: Bridge, pair: Pair, cursor: int, order: str, low: float, high: float, limit: int
+) -> Steps[Answer]:
+    args = (cursor, SCAN_PAGE, order, format_score(low), format_score(high), limit)
+    return (yield from bridge.ask(pair, "adapter_window", args, writes=False))
+
+
+def read_set(flat: Sequence[bytes]) -> list[Entry]:
+    """The entries of a reply of the sorted set, in its order."""
+    return [Entry(name, score) for name, score in members_from_page("zset", flat)]
+
+
+class ScanMovedError(Exception):
+    """The epoch changed in the middle of a scan."""
+
+
+def scan_old(bridge: Bridge, pair: Pair, first: Answer, low: float, high: float) -> Steps[list[Entry]]:
+    """Every old member inside the window, from the first page on; HSCAN may give one twice. Raises ScanMovedError."""
+    found: dict[bytes, Entry] = {}
+    answer = first
+    while True:
+        members = members_from_page(bridge.family.kinds["old"], answer.rest[2])
+        found.update((entry.name, entry) for entry in _mapped(bridge, pair, members) if low <= entry.score <= high)
+        cursor = int(answer.rest[1])
+        if cursor == 0:
+            return list(found.values())
+        answer = yield from ask_window(bridge, pair, cursor, "up", low, high, 0)
+        if answer.epoch != first.epoch or answer.rest[0] != b"old":
+            raise ScanMovedError
+
+
+def _mapped(bridge: Bridge, pair: Pair, members: Iterable[tuple[bytes, MemberValue]]) -> list[Entry]:
+    """What the mapping makes of old members; those in quarantine are passed over."""
+    found: list[Entry] = []
+    for name, value in members:
+        try:
+            found.append(Entry(*bridge.family.map_member(pair, name, value), name, value))
+        except Unmappable:
+            continue
+    return found
+
+
+class WindowCore:
+    """One pass over a window. `skip` are members at its lower bound that were delivered before."""
+
+    def __init__(
+        self, bridge: Bridge, pair: Pair, low: float, high: float, limit: int, skip: frozenset[bytes] = frozenset()
+    ) -> None:
+        self._bridge, self._pair, self._limit = bridge, pair, limit
+        self._low, self._high, self._skip = low, high, skip
+        self._epoch: int | None = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self._edge, self._seen = self._low, set(self._skip)
+        self.last: set[bytes] = set(self._skip) if self._low == self._high else set()
+        self.done = self._low > self._high
+        self._names: list[tuple[bytes, bytes]] | None = None  # old and new names still to deliver, from the old shape
+
+    def page(self) -> Steps[list[Entry]]:
+        """The next members, at most `limit`; none once the window is done."""
+        while not self.done:
+            try:
+                found = yield from (self._from_names() if self._names is not None else self._next())
+            except ScanMovedError:
+                self._restart()
+                continue
+            self.last |= {entry.name for entry in found if entry.score == self._high}
+            if found:
+                return found
+        return []
+
+    def _next(self) -> Steps[list[Entry]]:
+        low, high, limit = self._edge, self._high, self._limit + len(self._seen)
+        answer = yield from ask_window(self._bridge, self._pair, 0, "up", low, high, limit)
+        self._check_epoch(answer)
+        if answer.rest[0] == b"old":
+            found = yield from scan_old(self._bridge, self._pair, answer, self._low, high)
+            found = [entry for entry in found if not (entry.score == self._low and entry.name in self._skip)]
+            found.sort(key=lambda entry: (entry.score, entry.name))
+            self._names = [(entry.old or b"", entry.name) for entry in found]
+            return []
+        entries = read_set(answer.rest[1])
+        fresh = [e for e in entries if not (e.score == low and e.name in self._seen)][: self._limit]
+        self.done = len(entries) < limit and len(fresh) < self._limit
+        if fresh:
+            self._edge = fresh[-1].score
+            kept = self._seen if self._edge == low else set()
+            self._seen = kept | {entry.name for entry in fresh if entry.score == self._edge}
+        return fresh
+
+    def _from_names(self) -> Steps[list[Entry]]:
+        assert self._names is not None
+        names, self._names = self._names[: self._limit], self._names[self._limit :]
+        self.done = not self._names
+        if not names:
+            return []
+        args = [name for both in names for name in both]
+        answer = yield from self._bridge.ask(self._pair, "adapter_members_get", args, writes=False)
+        self._check_epoch(answer)
+        kind = self._bridge.family.kinds["old"]
+        values = zip(names, answer.rest[2], strict=True)
+        members = [(old, member_from_wire(kind, raw)) for (old, _), raw in values if raw is not None]
+        return [e for e in _mapped(self._bridge, self._pair, members) if self._low <= e.score <= self._high]
+
+    def _check_epoch(self, answer: Answer) -> None:
+        epoch, self._epoch = self._epoch, answer.epoch
+        if epoch is not None and epoch != answer.epoch:
+            raise ScanMovedError

@@ -1,0 +1,225 @@
+"""Commands that fail on their way: what is sent again, what is not, and what the error says about the write."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    MovedError,
+    NoScriptError,
+    ResponseError,
+    TryAgainError,
+)
+
+from migrator.adapters import Found, UncertainError, Written, announced, bridge
+from migrator.adapters.announce import EVERY, Herald
+from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, deliver
+from migrator.errors import RefusedError, UnreachableError
+from migrator.keys import slot_of
+from migrator.names import Names
+from migrator.scripts import script
+from tests.adapters.flavours import ALL_FOUR, flavour, init, module_of, tool_for
+from tests.proxy import Proxy
+from tests.servers import Place
+from tests.support import KEYS, put
+
+__all__ = ["flavour"]
+GONE = redis.ConnectionError("gone")
+
+
+def outcome(answers, *, writes):
+    """Delivers one call to a driver that gives these answers; what was asked of it, and the end."""
+    call = Call(script("adapter_put"), (b"k",), (), writes)
+    acts, asked, answers = deliver(call, Patience()), [], list(answers)
+    reply = None
+    try:
+        while True:
+            act = acts.send(reply)
+            asked.append(act)
+            reply = (answers.pop(0) if len(answers) > 1 else answers[0]) if isinstance(act, Send) else None
+    except StopIteration as done:
+        return asked, done.value
+    except Exception as error:
+        return asked, error
+
+
+def sends(asked):
+    return [act for act in asked if isinstance(act, Send)]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        MovedError("7 127.0.0.1:1"), AskError("7 127.0.0.1:2"), NoScriptError("no"), ResponseError("LOADING x"),
+        ResponseError("ERR Error running script: @user_script:7: -READONLY You can't write"),
+        redis.ReadOnlyError("x"), redis.exceptions.ClusterDownError("x"), Lost(GONE, sent=False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_ran_nothing_is_sent_again(refusal, writes):
+    asked, end = outcome([refusal, refusal, [b"ok"]], writes=writes)
+    assert end == [b"ok"]
+    assert len(sends(asked)) == 3
+    if type(refusal) is AskError:
+        assert [act.node for act in sends(asked)] == [None, "127.0.0.1:2", "127.0.0.1:2"]
+    if isinstance(refusal, NoScriptError):
+        assert [act.whole for act in sends(asked)] == [False, True, True]
+        assert not [act for act in asked if isinstance(act, Pause)]
+    if isinstance(refusal, MovedError):
+        assert Learn(refusal) in asked
+
+
+def test_after_five_seconds_of_that_the_error_says_that_nothing_was_written():
+    for refusal in (Lost(GONE, sent=False), ResponseError("CLUSTERDOWN x")):
+        asked, end = outcome([refusal], writes=True)
+        assert isinstance(end, UnreachableError)
+        assert not isinstance(end, UncertainError)
+        assert "nothing was written" in str(end)
+        assert sum(act.seconds for act in asked if isinstance(act, Pause)) == pytest.approx(PATIENCE)
+
+
+def test_a_lost_read_is_sent_once_more_and_a_lost_write_is_not():
+    lost = Lost(GONE, sent=True)
+    asked, end = outcome([lost, [b"ok"]], writes=False)
+    assert (end, len(sends(asked))) == ([b"ok"], 2)
+    asked, end = outcome([lost], writes=False)
+    assert (type(end), len(sends(asked))) == (UnreachableError, 2)
+    asked, end = outcome([lost], writes=True)
+    assert (type(end), len(sends(asked))) == (UncertainError, 1)
+    assert "may have happened" in str(end)
+
+
+def test_refusals_that_do_not_mend_are_said_at_once():
+    for refusal, kind, says in (
+        (ResponseError("OOM command not allowed"), RefusedError, "nothing was written"),
+        (ResponseError("NOPERM no"), RefusedError, "nothing was written"),
+        (Lost(AuthenticationError("no"), sent=False), UnreachableError, "nothing was written"),
+        (ResponseError("ERR ACL failure in script: no"), UncertainError, "in part"),
+        (ResponseError("ERR what"), UncertainError, "in part"),
+    ):
+        asked, end = outcome([refusal], writes=True)
+        assert (type(end), len(sends(asked))) == (kind, 1)
+        assert says in str(end)
+
+
+def test_a_slot_on_the_move_is_for_the_caller():
+    assert outcome([TryAgainError("x")], writes=True)[1] == [b"try-again"]
+
+
+@pytest.fixture
+def through_proxy(flavour, server, tmp_path):
+    tool = tool_for(server, tmp_path, KEYS)
+    init(tool)
+    put(server, b"{t}:text:a", b"1")
+    with Proxy(server.behind.port) as proxy:
+        behind = type("Behind", (), {"port": proxy.port, "client": lambda self, **o: redis.Redis(port=proxy.port, **o)})
+        records = flavour.make("Records", Place("", "server", server.raw, behind()), module_of(tool))
+        records.get(id="a")
+        yield server, proxy, records
+
+
+def test_a_reply_that_is_lost(through_proxy):
+    server, proxy, records = through_proxy
+    get, put_ = script("adapter_get").sha, script("adapter_put").sha
+    records.put({b"text": b"1"}, id="a")
+    proxy.lose_reply(lambda command: get in command)
+    assert records.get(id="a").value[b"text"] == b"1"
+    proxy.lose_reply(lambda command: put_ in command)
+    with pytest.raises(UncertainError, match="may have happened"):
+        records.put({b"text": b"2"}, id="a")
+    assert server.raw.get(b"{t}:text:a") == b"2"  # it had; and the adapter works on
+    assert isinstance(records.put({b"text": b"3"}, id="a"), Written)
+
+
+def test_a_flushed_script_cache_is_no_obstacle(flavour, client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    init(tool)
+    records = flavour.make("Records", client, module_of(tool))
+    for _ in range(2):
+        assert isinstance(records.put({b"text": b"1"}, id="a"), Written)
+        for node in getattr(client.behind, "nodes", [client.behind]):
+            node.command("SCRIPT", "FLUSH")
+    assert isinstance(records.get(id="a"), Found)
+
+
+@ALL_FOUR
+def test_connections_that_were_closed_while_idle_are_opened_anew(flavour, client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    init(tool)
+    records = flavour.make("Records", client, module_of(tool))
+    for _ in range(2):
+        assert isinstance(records.put({b"text": b"1"}, id="a"), Written)
+        for node in getattr(client.behind, "nodes", [client.behind]):
+            node.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        flavour.idle()
+
+
+def test_a_slot_that_moves_is_followed(flavour, cluster, tmp_path, monkeypatch):
+    """Phases pending and expanded, before, during and after the move; absent keys make it wait, and it says so."""
+    tool = tool_for(cluster, tmp_path, KEYS)
+    init(tool)
+    records = flavour.make("Records", cluster, module_of(tool))
+    for id in ("a", "b"):
+        records.put({b"text": b"1"}, id=id)
+    slot, behind = slot_of(b"{t}:x"), cluster.behind
+    source = behind.owner(slot)
+    target = next(node for node in behind.primaries() if node is not source)
+    behind.begin_move(slot, source, target)
+    # In `pending` only the old key is named: it is all there, nothing waits.
+    monkeypatch.setattr(bridge, "Patience", lambda: Patience(0.5))
+    assert isinstance(records.put({b"text": b"2"}, id="a"), Written)
+    assert records.get(id="b").value[b"text"] == b"1"
+    with pytest.raises(UnreachableError, match=r"nothing was written.*on the move"):
+        records.put({b"text": b"9"}, id="new")
+    while behind.move_keys(slot, source, target):
+        pass
+    assert isinstance(records.put({b"text": b"3"}, id="a"), Written)  # ASK
+    behind.finish_move(slot, source, target)
+    assert isinstance(records.put({b"text": b"4"}, id="new"), Written)  # MOVED
+    assert records.get(id="a").value[b"text"] == b"3"
+
+
+def test_on_a_slot_that_moves_the_keys_of_another_phase_are_no_obstacle(flavour, cluster, tmp_path):
+    """The adapter last saw `expanded` and names both keys; back in `pending`, the absent one would give TRYAGAIN."""
+    tool = tool_for(cluster, tmp_path, KEYS)
+    tool.apply(through="expand")
+    records = flavour.make("Records", cluster, module_of(tool))
+    records.put({b"text": b"1"}, id="a")
+    tool.rollback(to="pending")
+    slot, behind = slot_of(b"{t}:x"), cluster.behind
+    source = behind.owner(slot)
+    target = next(node for node in behind.primaries() if node is not source)
+    behind.begin_move(slot, source, target)
+    assert isinstance(records.put({b"text": b"2"}, id="a"), Written)
+    behind.move_keys(slot, source, target)
+    behind.finish_move(slot, source, target)
+
+
+def test_adapters_announce_themselves_with_their_calls(flavour, client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    init(tool)
+    name = Names("migrator").adapters
+    client.raw.hset(name, b"long-gone", b'{"id":"0001_first","version":"0","protocol":0,"last_seen":1000}')
+    client.raw.hset(name, b"junk", b"{}")
+    records = flavour.make("Records", client, module_of(tool))
+    now = int(client.raw.execute_command("TIME", **_on(client, name))[0]) * 1000
+    (one,) = announced(client.raw.hgetall(name), now)
+    assert (one.id, one.protocol, one.alive) == ("0001_first", 1, True)
+    assert abs(one.last_seen - now) < 5000
+    assert not announced(client.raw.hgetall(name), now + 70_000)[0].alive
+    client.raw.delete(name)
+    records.get(id="a")  # less than 15 s ago
+    assert not client.raw.exists(name)
+
+
+def _on(client, key):
+    return {"target_nodes": client.raw.get_node_from_key(key)} if client.kind == "cluster" else {}
+
+
+def test_an_announcement_is_due_every_fifteen_seconds():
+    now = iter((100.0, 101.0, 100 + EVERY - 0.1, 100 + EVERY, 100 + EVERY + 1))
+    herald = Herald(Names("migrator"), "0001_first", clock=lambda: next(now))
+    assert [herald.due() is not None for _ in range(5)] == [True, False, False, True, False]
