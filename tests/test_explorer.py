@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.explorer.case import Case, explore
+from tests.explorer.case import Case
 from tests.explorer.cases import pairs, triples
+from tests.explorer.explore import explore
 from tests.explorer.scene import MOVES, STARTS, Scene
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from migrator.adapters.announce import Herald
 from migrator.client import Reply
 from migrator.ledger import ledger
 from tests.explorer.footprint import Words
@@ -18,8 +19,8 @@ Body = Callable[[], object]
 
 @contextmanager
 def foreseeable() -> Iterator[None]:
-    """What is drawn by lot or from the clock is the same each time an actor is started anew; and nothing is fsynced,
-    for nobody pulls the plug."""
+    """What is drawn by lot or from the clock is the same each time an actor is started anew. No adapter announces
+    itself, for that touches a key of its own; and nothing is fsynced, for nobody pulls the plug."""
     drawn = threading.local()
 
     def token(_: int) -> str:
@@ -29,6 +30,7 @@ def foreseeable() -> Iterator[None]:
     with (
         patch("secrets.token_hex", token),
         patch.object(ledger, "time", SimpleNamespace(time=lambda: 0.0)),
+        patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),
     ):
         yield

@@ -43,8 +43,17 @@ def _two_of_the_tool(move: str, phase: str) -> Iterator[Case]:
         for other in pieces:
             yield Case(move, phase, ("batch", other), "mortal")
     yield Case(move, phase, (pieces[0], "takeover"))
-    if phase != pieces[-1]:
+    if len(pieces) > 1:
         yield Case(move, phase, (pieces[-1], "takeover"))
+    if move == "key" and phase not in ("swept", "contracted"):
+        yield Case(move, phase, ("stage", "takeover and stage"))
+        yield Case(move, phase, ("late fence", "takeover and stage"))
+    if phase == "pending":
+        yield Case(move, phase, ("late init", "stage"))
+    if phase == "expanded":
+        yield Case(move, phase, ("second apply", "stage"))
+    if phase not in ("pending", "swept"):
+        yield Case(move, phase, ("stranger", "set"))
     if phase == "contracted":
         yield Case(move, phase, ("late removal", "there again"))
         if move == "key":
@@ -57,6 +66,7 @@ def _without_adapter(move: str, phase: str) -> Iterator[Case]:
         for change in (rewritten, deleted):
             for operation in ("set", "delete"):
                 yield Case(move, phase, ("repair", operation), change=change)
+        yield Case(move, phase, ("repair", "get"), "mortal", change=persisted)
         for part in ("set", "delete", "batch"):
             yield Case(move, phase, (part, "get"), change=old_is_a_list, odd=True)
             yield Case(move, phase, (part, "get"), change=new_is_a_list, odd=True)
@@ -71,6 +81,7 @@ def _without_adapter(move: str, phase: str) -> Iterator[Case]:
     if phase == "contracted":
         for operation in ("set", "delete", "get"):
             yield Case(move, phase, ("stage", operation), "absent", change=written, unsettled=True)
+        yield Case(move, phase, ("stage", "get"), change=set_aside_and_written, unsettled=True)
 
 
 def triples(move: str, phase: str) -> Iterator[Case]:
@@ -99,6 +110,16 @@ def written(scene: Scene) -> None:
 
 def deleted(scene: Scene) -> None:
     scene.do("DEL", scene.pair.old)
+
+
+def persisted(scene: Scene) -> None:
+    scene.do("PERSIST", scene.pair.old)
+
+
+def set_aside_and_written(scene: Scene) -> None:
+    """Contract has begun: it lies retired already when something writes it anew."""
+    scene.do("RENAME", scene.pair.old, scene.family.retired(scene.pair))
+    written(scene)
 
 
 def old_is_a_list(scene: Scene) -> None:

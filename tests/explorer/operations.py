@@ -94,7 +94,14 @@ def _operation(name: str, both: tuple[Callable[[Any], object], After], *, writes
     return Operation(name, *both, writes)
 
 
+def _refused(record: Record, answer: Any) -> Record:
+    """By an application that has another version of the module, while the migration is under way."""
+    _sure(isinstance(answer, RefusedError))
+    return record
+
+
 _KEY_OPERATIONS = (
+    Operation("stranger", _put(b"six")[0], _refused, writes=False),
     _operation("set", _put(b"two")),
     _operation("update", _put(b"three")),
     _operation("expire", _put(b"four", LATER)),
@@ -103,6 +110,7 @@ _KEY_OPERATIONS = (
     _operation("get", (lambda records: records.get(id=b"1"), _read), writes=False),
 )
 _MEMBER_OPERATIONS = (
+    Operation("stranger", _set(b"a", 6.0)[0], _refused, writes=False),
     _operation("set", _set(b"a", 2.0)),
     _operation("update", _set(b"a", 3.0)),
     _operation("create", _set(b"b", 4.0)),

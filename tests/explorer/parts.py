@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from migrator.engine import back, forward, recover
 from migrator.engine.backfill import _copy_collection
@@ -11,7 +12,8 @@ from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.guarded import unlink
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Visit, current_run_id
-from migrator.ledger import break_lease
+from migrator.errors import LeaseHeldError
+from migrator.ledger import break_lease, take_lease
 from migrator.moves.family import Side
 from migrator.phases import Phase
 from tests.explorer.actor import Body
@@ -68,6 +70,23 @@ def _turns_into_list(side: Side) -> Piece:
     return piece
 
 
+def _late_fence(run: Run, scene: Scene) -> None:
+    """The raising of its fence, delivered a second time."""
+    run.markers.raise_fence(run.lease.fence)
+
+
+def _late_init(run: Run, scene: Scene) -> None:
+    """The creation of a marker, delivered a second time."""
+    run.markers.create("pending", 0, run.lease.fence, "", run.markers.slots)
+
+
+def _second_apply(run: Run, scene: Scene) -> None:
+    """Another process, while somebody holds the lease."""
+    with suppress(LeaseHeldError):
+        take_lease(run.client, run.names, 60.0)
+        raise AssertionError("two hold the lease")
+
+
 PIECES: dict[str, Piece] = {
     "batch": _batch,
     "repair": _repair,
@@ -77,6 +96,9 @@ PIECES: dict[str, Piece] = {
     "rollback to switched": _rollback("switched"),
     "there again": _again,
     "late removal": _late_removal,
+    "late fence": _late_fence,
+    "late init": _late_init,
+    "second apply": _second_apply,
     "misplaced batch": _batch,
     "old becomes a list": _turns_into_list("old"),
     "new becomes a list": _turns_into_list("new"),
@@ -84,14 +106,14 @@ PIECES: dict[str, Piece] = {
 
 
 # What may come after the phase has changed, and is refused then.
-LATE = ("batch", "repair", "late removal", "misplaced batch")
+LATE = ("batch", "repair", "late removal", "late fence", "misplaced batch")
 
 
 def body_of(name: str, scene: Scene, pool: Pool, start: Start) -> Body:
     if name == "takeover":
         return lambda: _take_over(scene, pool, start)
-    if name == "takeover and reuse":
-        return lambda: _take_over(scene, pool, start, _sweep_and_reuse)
+    if name in _THEN:
+        return lambda: _take_over(scene, pool, start, _THEN[name])
     run = scene.run(pool, start)
     return lambda: PIECES[name](run, scene)
 
@@ -111,3 +133,6 @@ def _sweep_and_reuse(run: Run, scene: Scene) -> None:
     """Once it is swept the old name is free, for anything."""
     _stage(run, scene)
     run.client.one(scene.pair.old, "SET", scene.pair.old, AGAIN)
+
+
+_THEN: dict[str, Piece] = {"takeover and stage": _stage, "takeover and reuse": _sweep_and_reuse}

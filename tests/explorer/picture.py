@@ -33,6 +33,7 @@ class Picture:
     epoch: int
     swept: bool
     cleaning: bool
+    ledger_agrees: bool
     old: Shape | None
     new: Shape | None
     final: bool
@@ -62,8 +63,11 @@ def picture(scene: Scene) -> Picture:
         if shape is not None and shape.kind != kind:
             faults.append(f"the {which} shape is a {shape.kind}")
     phase, epoch, checksum = scene.do("HMGET", NAMES.marker(scene.module.id, b"0"), "phase", "epoch", "checksum")
+    entry = scene.entry()
+    states = [(entry.phase, entry.epoch), *([(entry.intent.phase, entry.intent.epoch)] if entry.intent else [])]
+    agrees = (phase.decode(), int(epoch)) in states
     swept = phase == b"contracted" and not checksum
-    return Picture(phase.decode(), int(epoch), swept, scene.entry().cleaning, old, new, final, retired, tuple(faults))
+    return Picture(phase.decode(), int(epoch), swept, entry.cleaning, agrees, old, new, final, retired, tuple(faults))
 
 
 def _shape(scene: Scene, key: bytes) -> Shape | None:

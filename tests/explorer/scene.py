@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ AT = 4_102_444_800_000  # 2100, unix ms: when the record expires
 LATER = AT + 86_400_000
 _HOUR = 3600.0  # a lease that no schedule renews
 NAMES = Names("migrator")
+_APPLICATION = redis.Redis()  # never used itself
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,12 @@ class Scene:
     def client(self, pool: Pool) -> Client:
         return Client(Single(pool, "fake", 0))  # type: ignore[arg-type] # it has all that is asked of a pool
 
-    def records(self, pool: Pool) -> Records:
-        adapter = Records(_application(pool), self.module)
-        adapter._driver.herald = None  # an announcement touches a key of its own, which nobody else does
-        return adapter
-
-    def members(self, pool: Pool) -> Members:
-        adapter = Members(_application(pool), self.module)
-        adapter._driver.herald = None
-        return adapter
+    def adapter(self, pool: Pool, *, stranger: bool = False) -> Records | Members:
+        """An application's; a stranger has another version of the module."""
+        application = copy.copy(_APPLICATION)
+        module = replace(self.module, checksum="another") if stranger else self.module
+        application.connection_pool = pool  # type: ignore[assignment] # it has all that is asked of a pool
+        return Members(application, module) if self.by_member else Records(application, module)
 
     def session(self, pool: Pool) -> Session:
         return Session(self.client(pool), NAMES, self.modules, _HOUR, options=self._options)
@@ -159,6 +158,8 @@ class Scene:
 
     def begin_backup(self, start: Start) -> None:
         """Where schedules have their backup, as the start left it. Always one directory: its name is in the ledger."""
+        if _files(self.backup) == _files(start.backup):
+            return
         shutil.rmtree(self.backup, ignore_errors=True)
         if start.backup.exists():
             shutil.copytree(start.backup, self.backup)
@@ -190,11 +191,9 @@ class Scene:
         self.do(*words)
 
 
-def _application(pool: Pool) -> redis.Redis:
-    client = redis.Redis()
-    client.connection_pool.disconnect()
-    client.connection_pool = pool  # type: ignore[assignment] # it has all that is asked of a pool
-    return client
+def _files(directory: Path) -> dict[Path, tuple[int, int]]:
+    found = ((path.relative_to(directory), path.stat()) for path in directory.rglob("*"))
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found}
 
 
 __all__ = ["AT", "LATER", "MOVES", "STARTS", "Phase", "Scene", "Start"]
