@@ -6,12 +6,12 @@ set; each has an Async twin. Deletes are not logged: the backfill compares every
 or expired meanwhile stays so.
 """
 
-from migrator.adapters.announce import PROTOCOL, Announced, announced
 from migrator.adapters.members import AsyncMembers, Members
 from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
 from migrator.adapters.records import AsyncRecords, Records
 from migrator.adapters.timestamps import AsyncTimestamps, Timestamps
 from migrator.adapters.timestamps_core import Mark, Stamp
+from migrator.phases.announced import PROTOCOL, Announced, announced
 
 __all__ = [
     "KEEP", "PROTOCOL", "Announced", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Found", "Keep",
