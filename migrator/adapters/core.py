@@ -97,6 +97,10 @@ class Patience:
     def __init__(self, seconds: float = PATIENCE) -> None:
         self._left, self._next = seconds, 0.01
 
+    @property
+    def spent(self) -> bool:
+        return self._left <= 0
+
     def wait(self, why: object) -> Generator[Pause, Reply, None]:
         if self._left <= 0:
             text = str(why) or type(why).__name__
