@@ -24,7 +24,7 @@ from redis.exceptions import (
 )
 
 from migrator.adapters.outcomes import UncertainError
-from migrator.client import Arg, Command, Reply
+from migrator.client import Arg, Reply
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.scripts import Script
 
@@ -49,7 +49,8 @@ class Call:
     writes: bool
 
     def words(self, *, whole: bool) -> tuple[Arg, ...]:
-        return Command.eval(self.script, self.keys, self.args).packed(whole=whole)
+        head = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
+        return (*head, len(self.keys), *self.keys, *self.args)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from migrator.adapters import jobs_rules as rules
@@ -21,7 +22,7 @@ from migrator.client import Arg
 from migrator.errors import Unmappable
 from migrator.moves.values import from_items
 
-WINDOW = 8  # heads named in a call: so many may be claimed by others meanwhile, and it still knows the head
+LEAST, MOST = 4, 32  # heads named in a call: so many can others claim meanwhile, and it still knows the head
 _EAGER = 3  # calls in a row that came to nothing, before pauses set in
 
 
@@ -30,6 +31,7 @@ class _Round:
     """What is left to claim, and how far the queue was looked through."""
 
     operation: Operation
+    words: Sequence[Arg]
     many: int
     jobs: list[Job] = field(default_factory=list)
     epoch: int = 0
@@ -43,6 +45,7 @@ class ClaimCore:
     def __init__(self, core: JobsCore) -> None:
         self._core = core
         self._heads: Sequence[bytes] = ()
+        self._window = LEAST
 
     def one(self, worker: bytes) -> Steps[Done | NotDone]:
         around = yield from self._claim(worker, 1)
@@ -54,9 +57,9 @@ class ClaimCore:
         return (yield from self._claim(worker, most)).jobs
 
     def _claim(self, worker: bytes, many: int) -> Steps[_Round]:
-        around, patience, idle = _Round(rules.claim(worker), many), Patience(), 0
+        around, patience, idle = _Round(*_operation(worker), many), Patience(), 0
         while around.more and len(around.jobs) < many:
-            window = max(WINDOW, min(many - len(around.jobs), 2 * WINDOW))
+            window = max(self._window, min(many - len(around.jobs), MOST))
             answer = yield from self._call(around, window)
             moved = yield from self._settle(around, answer, window)
             idle = 0 if moved else idle + 1
@@ -68,16 +71,15 @@ class ClaimCore:
 
     def _call(self, around: _Round, window: int) -> Steps[Answer]:
         core = self._core
-        heads = [(head, id_of(head)) for head in self._heads]
-        pairs = [core.pair(id) for _, id in heads if id is not None]
+        jobs = [(head, id) for head in self._heads if (id := id_of(head)) is not None]
+        junk = [head for head in self._heads if id_of(head) is None]
         left = around.many - len(around.jobs)
-        words: list[Arg] = [*around.operation.args()]
-        for head, id in heads:
-            words += (head, id or b"")
 
         def args(each: int) -> list[Arg]:
-            return [left, window, around.offset, each, *words]
+            named = [head for head, _ in jobs]
+            return [left, window, around.offset, each, *around.words, len(named), *named, *junk]
 
+        pairs = [core.pair(id) for _, id in jobs]
         return (
             yield from core.bridge.ask_beside(core.queue, core.indexes, pairs, "adapter_jobs_claim", args, writes=True)
         )
@@ -88,7 +90,9 @@ class ClaimCore:
         if answer.epoch != around.epoch:
             around.epoch, around.offset = answer.epoch, 0
         around.offset += stays
-        around.jobs += [Job(from_items("hash", items)) for items in claimed[1::2]]
+        around.jobs += [Job(from_items("hash", items)) for items in claimed]
+        missed = bool(self._heads and heads and not dealt and read is None)
+        self._window = min(2 * self._window, MOST) if missed else max(self._window - 1, LEAST)
         self._heads = heads
         around.more = len(heads) + dealt == window or bool(heads)
         taken = read is not None and (yield from self._second(around, answer.epoch, int(micros), read))
@@ -116,3 +120,9 @@ class ClaimCore:
         if isinstance(done, Done):
             around.jobs.append(done.job)
         return isinstance(done, Done)
+
+
+@lru_cache(256)
+def _operation(worker: bytes) -> tuple[Operation, Sequence[Arg]]:
+    operation = rules.claim(worker)
+    return operation, tuple(operation.args())

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from uuid import UUID
 
 from migrator.errors import UsageError
@@ -148,6 +149,7 @@ def guid(text: Id, what: str = "job id") -> bytes:
     return found
 
 
+@lru_cache(4096)
 def id_of(member: bytes) -> bytes | None:
     """The id that a member of an index means, in whatever form a guid was written; None if it is none."""
     match = _GUID.fullmatch(member.decode("latin-1"))

@@ -1,27 +1,32 @@
--- uses: adapter value moment jobs jobs_do
+-- uses: adapter moment jobs jobs_do
 -- Claims the heads of the queue that are due, where only hashes are left; reads the first one elsewhere. What cannot be
 -- claimed is set aside, moved to when it is due, or, if it is unmoved, left where it is and passed over.
 -- KEYS  marker, queue, running, aside, then the keys of each candidate that has a job's name, by layout
 -- ARGV  those of lib_adapter, how many to claim, how many heads to look at, how many to pass over, keys a job,
---       an operation; then a candidate: the member as it was read, its job's id or "" if it is none
+--       an operation, how many candidates have a job's name; then these and the others, as they were read
 -- Reply {"ok", phase, epoch, unix µs, heads not dealt with, how many were, how many of them stay,
---       claimed: id, fields, …; read: {member, "old" | "new", items} or false}; {"type", what it is}; or lib_adapter's
+--       claimed: their fields; read: {member, "old" | "new", items} or false}; {"type", what it is}; or lib_adapter's
 local phase, epoch = enter()
 if not phase then return epoch end
-local wrong = foreign()
+local wrong = other(RUNNING, 'zset')
 if wrong then return wrong end
 
 local many, window, offset, each = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local op, first = operation(10)
-local candidates, at = {}, JOB
-for i = first, #ARGV, 2 do
-  candidates[ARGV[i]] = {id = ARGV[i + 1], at = at}
-  if ARGV[i + 1] ~= '' then at = at + each end
-end
+local named, candidates = tonumber(ARGV[first]), {}
+for i = first + 1, #ARGV do candidates[ARGV[i]] = i - first end
 
 local due = string.format('%.6f', MICROS / 1000000)
-local heads = redis.call('ZRANGEBYSCORE', QUEUE, '-inf', due, 'LIMIT', offset, window)
+local heads = redis.pcall('ZRANGEBYSCORE', QUEUE, '-inf', due, 'LIMIT', offset, window)
+if heads.err then return other(QUEUE, 'zset') or heads end
 local claimed, stays, read_, n = {}, 0, false, 0
+
+-- The id in a guid, however it is written.
+local function id_of(text)
+  if #text == 36 then return string.lower(text) end
+  local hex = string.lower(string.gsub(text, '[^%x]', ''))
+  return string.gsub(hex, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x)(%x%x%x%x)(%x%x%x%x)', '%1-%2-%3-%4-')
+end
 
 -- Why a head whose keys are of the wrong kind, or not there, cannot be claimed.
 local function unfit(r, refused)
@@ -31,21 +36,19 @@ local function unfit(r, refused)
 end
 
 for _, text in ipairs(heads) do
-  local candidate = candidates[text]
-  if not candidate or #claimed >= 2 * many then break end
+  local number = candidates[text]
+  if not number or #claimed >= many then break end
   local why, job = 'junk', nil
-  if candidate.id ~= '' then
-    local r, refused = resolve(phase, candidate.at)
+  if number <= named then
+    local r, refused = resolve(phase, JOB + (number - 1) * each)
     why = unfit(r, refused)
     if not why and (r.copy or not r.new) then
-      read_ = {text, r.new and 'new' or 'old', read(r.truth, r.kind)}
+      local items = r.kind == 'hash' and redis.call('HGETALL', r.truth) or {redis.call('GET', r.truth)}
+      read_ = {text, r.new and 'new' or 'old', items}
       break
     elseif not why then
-      why, job = perform(op, r.truth, candidate.id, text)
-      if why == 'done' then
-        claimed[#claimed + 1] = candidate.id
-        claimed[#claimed + 1] = redis.call('HGETALL', r.truth)
-      end
+      why, job = perform(op, r.truth, id_of(text), text)
+      if why == 'done' then claimed[#claimed + 1] = job end
     end
   end
   if why == 'UNMOVED' then
@@ -55,9 +58,11 @@ for _, text in ipairs(heads) do
     redis.call('ZADD', QUEUE, score_of(job.due, job.due_fraction), text)
     if redis.call('ZSCORE', QUEUE, text) + 0 <= due + 0 then stays = stays + 1 end
   elseif why ~= 'done' then
+    wrong = other(ASIDE, 'hash')
+    if wrong and n == 0 then return wrong elseif wrong then break end
     shelve(QUEUE, text, why)
   end
   n = n + 1
 end
-return {'ok', phase, epoch, string.format('%.0f', MICROS), {unpack(heads, n + 1)}, n, stays, claimed,
-  read_}
+return {'ok', phase, epoch, string.format('%.0f', MICROS), {unpack(heads, n + 1)}, n, stays,
+  claimed, read_}

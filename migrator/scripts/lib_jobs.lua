@@ -3,20 +3,19 @@
 local QUEUE, RUNNING, ASIDE, JOB = KEYS[2], KEYS[3], KEYS[4], 5
 local SECONDS = CLOCK[1]
 
--- The reply that refuses an index of another type; to be asked before the first write.
-local function foreign()
-  for i, kind in ipairs({'zset', 'zset', 'hash'}) do
-    local type = is(KEYS[i + 1])
-    if type ~= 'none' and type ~= kind then return {'type', type} end
-  end
+-- The reply that refuses a key of another type; to be asked before the first write.
+local function other(key, kind)
+  local type = is(key)
+  if type ~= 'none' and type ~= kind then return {'type', type} end
 end
+local function foreign() return other(QUEUE, 'zset') or other(RUNNING, 'zset') or other(ASIDE, 'hash') end
 
 -- Takes a member out of an index, and keeps it where it can be found: why, its score, when (unix ms).
 local function shelve(index, text, why)
   local score = redis.call('ZSCORE', index, text)
   if not score then return end
   redis.call('ZREM', index, text)
-  redis.call('HSET', ASIDE, text, string.format('%s %s %.0f', why, score, NOW_MS))
+  redis.call('HSET', ASIDE, text, string.format('%s %s %.0f', why, score, math.floor(MICROS / 1000)))
 end
 
 -- Makes both indexes follow a job that was written. `text` is the member as it lay in the queue, if it was seen there;

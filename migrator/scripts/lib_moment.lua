@@ -2,7 +2,6 @@
 -- migrator/records/dates.py for all that the library and its recovery scripts wrote.
 local CLOCK = redis.call('TIME')
 local MICROS = CLOCK[1] * 1000000 + CLOCK[2]
-local NOW_MS = math.floor(MICROS / 1000)
 
 local function days(y, m, d)
   if m <= 2 then y = y - 1 end
@@ -26,6 +25,13 @@ local function iso(micros)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06d0', year + era * 400 + (m <= 2 and 1 or 0), m,
     day - math.floor((153 * month + 2) / 5) + 1, math.floor(rest / 3600), math.floor(rest / 60) % 60, rest % 60,
     micros % 1000000)
+end
+
+-- This moment, as a hash has it.
+local now_text
+local function now()
+  now_text = now_text or iso(MICROS) .. '+00:00'
+  return now_text
 end
 
 local MONTHS = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
