@@ -14,10 +14,11 @@ from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Remove
 from migrator.adapters.records import AsyncRecords, Records
 from migrator.adapters.timestamps import AsyncTimestamps, Timestamps
 from migrator.adapters.timestamps_core import Mark, Stamp
+from migrator.moves.loader import load
 from migrator.phases.announced import PROTOCOL, Announced, announced
 
 __all__ = [
     "KEEP", "PROTOCOL", "Announced", "AsyncJobs", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Code",
     "Deleted", "Done", "Found", "Job", "Jobs", "Keep", "Mark", "Members", "MemoryJobs", "Missing", "NotDone", "Records",
-    "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written", "announced",
+    "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written", "announced", "load",
 ]  # fmt: skip
