@@ -10,6 +10,7 @@ from migrator.engine.adopt import adopted, adopted_back
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import unlink
 from migrator.engine.guards import claim, release_claim
+from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
@@ -71,24 +72,8 @@ def _uncontract(run: Run) -> None:
     claim(run)
     if run.entry.phase == "contracted":
         run.change("reverting", rolled_back=True)
-    _rebuild_for_good(run, saved)
+    lasting(run, lambda: rebuild(run, saved))
     run.change("switched", swept=False)
-
-
-def _rebuild_for_good(run: Run, saved: Path | None) -> None:
-    """Rebuilds until every replica has it and no server was replaced meanwhile.
-
-    The markers alone would not tell: a failover may take back the rebuilt records and leave `reverting` as it was.
-    """
-    for _ in range(_PASSES):
-        before = run.client.processes()
-        rebuild(run, saved)
-        run.make_durable(run.entry.phase, run.entry.epoch, run.entry.checksum)
-        if run.client.processes() == before:
-            return
-        run.note("a server was replaced while the old shape was rebuilt: rebuilding again")
-    raise RefusedError(f"{run.id}: servers keep being replaced",
-                       next="let the failovers settle, then run the rollback again")  # fmt: skip
 
 
 def check_mapping(run: Run) -> None:

@@ -9,6 +9,7 @@ from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.lasting import lasting
 from migrator.engine.put import put_line
 from migrator.engine.run import Run
 from migrator.engine.sweep import retire_all
@@ -43,23 +44,25 @@ def restore(run: Run) -> None:
                            next=f"go on with: migrator rollback {run.module.number} --backup DIR --yes")  # fmt: skip
     if run.entry.phase == "contracted" and not run.entry.swept:
         # What contract had not set aside yet is in no backup: under its own name it would be discarded.
-        retire_all(run)
+        lasting(run, lambda: retire_all(run))
     if run.entry.phase != "closed":
         run.change("closed", rolled_back=True, swept=False)
-    epoch = run.entry.epoch
-    discarded = directory_for(base / f"discarded-{epoch}", run.names.namespace, run.id, epoch, "discarded")
-    saving = Backup.create(discarded, run.names.namespace, run.id, run.entry.epoch, "discarded")
     if not run.entry.discarded:
-        for number, family in enumerate(run.families):
-            _discard(run, family, number, saving)
-        # Once: what is put back from here on is not to be discarded by a second attempt.
-        run.put("discarded", f"later writes are in {discarded.parent.name}", discarded=True)
-    for number, family in enumerate(run.families):
-        _retired_back(run, family, number)
-    _put_saved(run, path)
+        where = base / f"discarded-{run.entry.epoch}"
+        lasting(run, lambda: _discard_all(run, where))
+        # Once, and under an epoch that ends here: what is put back from here on is not to be discarded by a second
+        # attempt, nor by a batch of the first that is delivered late.
+        run.change("closed", detail=f"later writes are in {where.name}", discarded=True)
+    lasting(run, lambda: _put_back(run, path))
     run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False,
                restored=True)  # fmt: skip
     clean(run)
+
+
+def _put_back(run: Run, path: Path) -> None:
+    for number, family in enumerate(run.families):
+        _retired_back(run, family, number)
+    _put_saved(run, path)
 
 
 def _put_saved(run: Run, path: Path) -> None:
@@ -70,6 +73,14 @@ def _put_saved(run: Run, path: Path) -> None:
         run.observer.advance(1)
         run.tick()
     run.observer.end()
+
+
+def _discard_all(run: Run, where: Path) -> None:
+    epoch = run.entry.epoch
+    path = directory_for(where, run.names.namespace, run.id, epoch, "discarded")
+    saving = Backup.create(path, run.names.namespace, run.id, epoch, "discarded")
+    for number, family in enumerate(run.families):
+        _discard(run, family, number, saving)
 
 
 def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
