@@ -10,7 +10,7 @@ from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.lasting import lasting
-from migrator.engine.put import put_line
+from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
@@ -66,10 +66,22 @@ def _put_back(run: Run, path: Path) -> None:
 
 
 def _put_saved(run: Run, path: Path) -> None:
+    """From the newest to the oldest, never over what is there: a record may have been saved by several contracts."""
     run.observer.begin(f"{run.id}: restore", None)
-    for line in backup.lines(path):
-        if any(f.from_old(line.key) and line.kind in f.kinds.values() for f in run.families):
-            put_line(run, "closed", line)
+    accepted = run.quarantine.keys_with_accepted_members()
+    collections = Collections(run, "closed")
+    for line in backup.newest_lines(path):
+        for family in run.families:
+            pair = family.from_old(line.key)
+            if pair is None or line.kind not in family.kinds.values():
+                continue
+            if not family.by_member:
+                put_key(run, "closed", line)
+            elif line.key in accepted:
+                # Retired and saved again when all but the accepted members were gone: older copies have the others.
+                put_members(run, "closed", line)
+            else:
+                collections.put(family, pair, line)
         run.observer.advance(1)
         run.tick()
     run.observer.end()
@@ -78,7 +90,7 @@ def _put_saved(run: Run, path: Path) -> None:
 def _discard_all(run: Run, where: Path) -> None:
     epoch = run.entry.epoch
     path = directory_for(where, run.names.namespace, run.id, epoch, "discarded")
-    saving = Backup.create(path, run.names.namespace, run.id, epoch, "discarded")
+    saving = Backup.create(path, run.names.namespace, run.id, epoch, "discarded", run.lease.fence.number)
     for number, family in enumerate(run.families):
         _discard(run, family, number, saving)
 
@@ -113,7 +125,7 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
 
 
 def _retired_back(run: Run, family: Family, number: int) -> None:
-    """What contract had set aside but not yet removed takes its own name again."""
+    """What contract had set aside but not yet removed takes its own name again: it is newer than what was saved."""
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]

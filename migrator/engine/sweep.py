@@ -140,7 +140,7 @@ def open_backup(run: Run, epoch: int = 0) -> Backup:
     if base is None:
         raise RefusedError(f"{run.id}: the old shape is not removed without a backup", next="add --backup DIR")
     path = directory_for(base, run.names.namespace, run.id, epoch, "contract")
-    return Backup.create(path, run.names.namespace, run.id, epoch, "contract")
+    return Backup.create(path, run.names.namespace, run.id, epoch, "contract", run.lease.fence.number)
 
 
 class _Saver:
