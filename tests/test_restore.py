@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.client import Client
 from migrator.engine import commands, rebuild, restore, sweep
 from migrator.engine import put as engine_put
 from migrator.engine.back import backup_of
 from migrator.engine.guarded import guarded, unlink
 from migrator.errors import FencedError
 from migrator.phases import Guard
-from tests.support import KEYS, MEMBERS, Crash, own_keys, picture, put, tool_for
+from tests.support import KEYS, MEMBERS, Crash, failover_after, own_keys, picture, put, tool_for
 
 TEXT = b"{t}:text:"
 TIMES = b"{t}:times:a"
@@ -32,29 +31,14 @@ def contracted(tool):
     return before
 
 
-def failover_after(monkeypatch, step, lose) -> list[int]:
-    """Once, after a step of restore: `lose` does what a failover does that had not replicated the step."""
-    whole, done = getattr(restore, step), list[int]()
-
-    def once(*args):
-        whole(*args)
-        done.append(1)
-        if len(done) == 1:
-            lose()
-            monkeypatch.setattr(Client, "processes", lambda _: "another")
-
-    monkeypatch.setattr(restore, step, once)
-    return done
-
-
 def test_what_a_failover_takes_back_of_putting_back_is_put_back_again(tool, contracted, monkeypatch):
-    done = failover_after(monkeypatch, "_put_saved", lambda: tool.place.raw.delete(TEXT + b"a"))
+    done = failover_after(monkeypatch, restore, "_put_saved", lambda: tool.place.raw.delete(TEXT + b"a"))
     assert tool.restore() == "pending"
     assert (len(done), picture(tool.place)) == (2, contracted)
 
 
 def test_what_a_failover_takes_back_of_discarding_is_discarded_again(tool, contracted, monkeypatch):
-    done = failover_after(monkeypatch, "_discard", lambda: put(tool.place, TEXT + b"late", b"late"))
+    done = failover_after(monkeypatch, restore, "_discard", lambda: put(tool.place, TEXT + b"late", b"late"))
     assert tool.restore() == "pending"
     assert (len(done), picture(tool.place)) == (2, contracted)
 
@@ -72,7 +56,7 @@ def test_a_failover_while_records_step_aside_for_a_restore_has_them_step_aside_a
         tool.place.raw.rename(names.beside("old", "0001_first", TEXT + b"a", b""), TEXT + b"a")
         tool.place.raw.delete(names.checkpoints)  # they belong to a process that is gone
 
-    done = failover_after(monkeypatch, "retire_all", lose)
+    done = failover_after(monkeypatch, restore, "retire_all", lose)
     assert tool.restore() == "pending"
     assert (len(done), picture(tool.place)) == (2, before)
 

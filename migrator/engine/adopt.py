@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from migrator.client import Arg, Command, checked
+from migrator.client import Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import guarded, unlink
@@ -60,6 +60,8 @@ def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
         for line in dump.record(run.client, run.client.db, kind, pair.new, by_member=family.by_member):
             saving.write(line)
     saving.finish()
+    if not run.entry.adopted:
+        forget_adopted(run)  # of an earlier life, whose last step a crash cut off
     guarded(run, run.guard("pending"), [("SADD", _set_of(run, pair), pair.new) for pair in pairs])
     run.put(adopted=path.name)
 
@@ -91,10 +93,12 @@ def adopted_back(run: Run) -> None:
                 unlink(run, run.guard("pending"), [line.key])
             _put_adopted(run, line)
             run.tick()
-    sets: list[tuple[Arg, ...]] = [
-        ("UNLINK", run.names.adopted(run.id, run.client.slot_tag(slot))) for slot in run.markers.slots
-    ]
-    guarded(run, run.guard("pending"), sets)
+
+
+def forget_adopted(run: Run) -> None:
+    """Last of all: until then a repeated clean-up has to know which keys are not its own to remove."""
+    slots = run.markers.slots
+    unlink(run, run.guard("pending"), [run.names.adopted(run.id, run.client.slot_tag(slot)) for slot in slots])
 
 
 def _put_adopted(run: Run, line: Line) -> None:
