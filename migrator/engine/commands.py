@@ -296,7 +296,8 @@ def _settle_foreign(run: Run, truth: str) -> None:
     way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
     mend = {"different", "ttl_drift", "missing" if truth == "old" else "extra"}
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}",
+                           run.lease.fence.number)  # fmt: skip
     found = Outcome(keep_all=True)
     compare(run, found, "foreign")
     for family, pair, members in _by_record(run, [d for d in found.examples if d.verdict in mend]):

@@ -12,6 +12,7 @@ from migrator.engine.backfill import backfill
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, reached, refusals
+from migrator.engine.lasting import lasting
 from migrator.engine.recover import reconcile
 from migrator.engine.run import Run
 from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep
@@ -172,8 +173,8 @@ def _contract_again(run: Run, _: _Evidence) -> None:
     hold what was not rebuilt yet."""
     base = run.options.backup
     if run.entry.backup or base is None:
-        # A retired name that a crash left would be in the way of retiring what was rebuilt.
-        save_retired(run)
+        # A retired name that a crash left, or a failover brings back, would be in the way of retiring what was rebuilt.
+        lasting(run, lambda: save_retired(run))
         run.change("contracted", swept=False)
     else:
         open_backup(run, run.entry.epoch + 1).finish()

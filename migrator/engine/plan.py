@@ -13,6 +13,7 @@ from migrator.engine.alive import adapters_of, left_behind, other_mappings
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import MAX_BYTES, foreign_type
 from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
+from migrator.engine.lasting import replica_risks
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import Session, random_keys
@@ -332,9 +333,7 @@ def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
                      "connection starts the walk of that server again")  # fmt: skip
     elif any(policy.startswith("volatile-") for policy in policies):
         yield Remark(code="volatile", text=f"maxmemory-policy is {policies[0]}: records with a TTL may be evicted")
-    replicas = info_field(run.client, "replication", "connected_slaves")
-    if policies and all(number == "0" for number in replicas):
-        yield Remark(code="no-replica", text="there is no replica: if the server is lost, so is what it had not saved")
+    yield from replica_risks(run)
     yield from _memory_risk(run)
     if found.sampled == 0 and run.entry.phase == "pending":
         yield Remark(code="no-records", text="no record was found at all: check the key template")
