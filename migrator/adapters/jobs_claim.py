@@ -112,8 +112,9 @@ class ClaimCore:
         changed = rules.apply(around.operation, job, micros, None)
         if changed is Code.RETRY_DELAY:
             due = rules.due_ticks(job) / rules.TICKS
-            around.offset += due <= micros / 1_000_000
-            return (yield from core.shelve(step, head, changed.value, due))
+            moved = yield from core.shelve(step, head, changed.value, due)
+            around.offset += moved and due <= micros / 1_000_000
+            return moved
         if isinstance(changed, Code):
             return (yield from core.shelve(step, head, changed.value, None))
         done = yield from core.commit(Read(step.pair, epoch, step.new, items, job), changed, head)

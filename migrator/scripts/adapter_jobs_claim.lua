@@ -31,8 +31,9 @@ end
 -- Why a head whose keys are of the wrong kind, or not there, cannot be claimed.
 local function unfit(r, refused)
   if not r then return refused[1] end
+  if r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind then return 'type' end
   if r.type == 'none' then return r.left and 'UNMOVED' or 'ghost' end
-  if r.type ~= r.kind or (r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind) then return 'type' end
+  if r.type ~= r.kind then return 'type' end
 end
 
 for _, text in ipairs(heads) do

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from migrator.records.job.fields import CANCELED, STATUSES, give_back, known_name
+from migrator.records.job.fields import CANCELED, STATUSES, derived_start, give_back, known_name, whole
 from migrator.records.job.to_json import WRITERS, property_json
 from migrator.records.split import Span, edit, read_string, spans, write_string
 
@@ -31,12 +31,11 @@ def edit_job(text: bytes, before: Mapping[bytes, bytes], after: Mapping[bytes, b
     for field in dict.fromkeys([*after, *before]):
         if after.get(field) != before.get(field):
             changed |= _spell(text, places, field, after.get(field))
-    for name in ("StartedAtUnix", "Version"):
-        # What follows from another field now is stated, so that it stays when that one changes.
-        wanted = after.get(name.encode())
-        if wanted is not None and wanted != _stated(text, places, name):
-            changed[name] = wanted
-    if b"Status" in after and "IsCanceled" in places:
+    started = after.get(b"StartedAtUnix")
+    if started not in (None, _stated(text, places, "StartedAtUnix"), derived_start(after)):
+        # It followed from other fields before, and would be lost now.
+        changed["StartedAtUnix"] = started or _NULL
+    if "Status" in changed and "IsCanceled" in places:
         changed["IsCanceled"] = b"true" if after[b"Status"] == CANCELED else b"false"
     replaced = [(places[name], value) for name, value in changed.items() if name in places]
     added = [_property(name, value, pascal=pascal) for name, value in changed.items() if name not in places]
@@ -53,7 +52,9 @@ def _spell(text: bytes, places: Mapping[str, Span], field: bytes, value: bytes |
         return {name: _like(_stated(text, places, name) or b"100", value)}
     if field in WRITERS:
         return {name: WRITERS[field](value)}
-    return {} if known_name(name) else {name: give_back(value)}
+    if name == "StartedAtUnix" and name not in places:
+        return {}
+    return {name: whole(name, value) if known_name(name) else give_back(value)}
 
 
 def _stated(text: bytes, places: Mapping[str, Span], name: str) -> bytes | None:
