@@ -1,7 +1,7 @@
 """One fakeredis whose whole state can be kept and put back, and whose scripts can be changed in memory.
 
-What fakeredis does not have is answered here, as a server with no replica, no memory limit and one life does: INFO and ROLE.
-MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". A script is found by its digest only.
+What fakeredis does not have is answered here, as a server with no replica, no memory limit and one life does: INFO,
+ROLE. MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". A script is found by its digest only.
 """
 
 from __future__ import annotations
