@@ -83,9 +83,7 @@ def _claiming(place: Place, module: Any) -> Outcome:
     def fill() -> None:
         raw.delete(QUEUE, RUNNING)
         for _ in range(OPERATIONS):
-            assert isinstance(
-                jobs.create(uuid.uuid4(), "send-report", '{"reportId":17,"notes":"%s"}' % ("x" * 300)), Done
-            )
+            assert isinstance(jobs.create(uuid.uuid4(), "send-report", payload), Done)
 
     def ours() -> None:
         for _ in range(OPERATIONS):
