@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from migrator.engine import back, dump, recover
@@ -47,6 +46,7 @@ from migrator.models import (
     QuarantineResult,
     Stopped,
     VerifyResult,
+    iso,
     number_of,
     show,
 )
@@ -478,7 +478,7 @@ def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
 def history(session: Session, id: str | None) -> HistoryResult:
     wanted = session.modules.find(id).id if id else ""
     return HistoryResult(events=tuple(
-        EventResult(at=datetime.fromtimestamp(e.at / 1000, UTC).isoformat(timespec="milliseconds"), id=e.id, who=e.who,
+        EventResult(at=iso(e.at), id=e.id, who=e.who,
                     what=e.what, detail=e.detail)
         for e in session.ledger.history(wanted)
     ))  # fmt: skip

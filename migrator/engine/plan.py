@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from migrator.client import Command, ResponseError, checked
 from migrator.engine import indexes
+from migrator.engine.alive import adapters_of, left_behind, other_mappings
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import MAX_BYTES, foreign_type
 from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
@@ -273,6 +274,7 @@ def member_memory(kind: Kind, name: bytes, value: object) -> int:
 
 def _refused(run: Run, found: _Findings) -> Iterator[Remark]:
     yield from refusals(run)
+    yield from other_mappings(run)
     if "law" in found.remarks:
         yield found.remarks["law"]
     for family in run.families:
@@ -313,8 +315,7 @@ def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
 
 
 def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
-    yield Remark(code="no-adapter", text="no adapter has ever been announced: make sure the application is stopped, or "
-                 "that it writes through the adapters")  # fmt: skip
+    yield from _adapter_risks(run)
     for move in run.module.migration.moves:
         if isinstance(move, KeyMove) and move.same_name:
             text = f"in-place type change: {move.source.template} becomes a {move.target.kind} at contract"
@@ -336,6 +337,16 @@ def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
     yield from _memory_risk(run)
     if found.sampled == 0 and run.entry.phase == "pending":
         yield Remark(code="no-records", text="no record was found at all: check the key template")
+
+
+def _adapter_risks(run: Run) -> Iterator[Remark]:
+    seen = adapters_of(run)
+    if not seen:
+        yield Remark(code="no-adapter", text="no adapter has ever been announced: make sure the application is "
+                     "stopped, or that it writes through the adapters")  # fmt: skip
+    elif not any(one.alive for one in seen):
+        yield Remark(code="no-adapter", text=f"no adapter is alive; the last one seen was {seen[0].instance}")
+    yield from left_behind(run)
 
 
 def _memory_risk(run: Run) -> Iterator[Remark]:

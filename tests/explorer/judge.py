@@ -1,0 +1,186 @@
+"""What must hold at the end of a schedule, as the protocol has it.
+
+The answers of the adapters fit one order of the operations, and the shape that is the truth holds what that order
+leaves; the other shape is as the phase wants it; marker and ledger agree. Then the tool does what comes next from
+there (recovery, a repair or the rest of the phase), and all of it must hold once more, and the shapes be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from migrator.engine import back, forward, recover
+from migrator.engine.compare import FAULTS, Outcome, compare
+from migrator.engine.copy import FORWARD
+from migrator.engine.run import Run
+from migrator.errors import DifferencesError, FencedError, MigratorError, RefusedError
+from migrator.phases import FenceTakenError
+from tests.explorer.case import Case
+from tests.explorer.operations import Done, Operation, Record, operations, outcomes
+from tests.explorer.parts import AGAIN, LATE
+from tests.explorer.picture import OLD_IS_TRUE, Picture, Shape, picture, saved
+from tests.explorer.scene import Scene
+from tests.explorer.search import Schedule
+
+
+class Judge:
+    """Judges the schedules of one case; ends that are alike once. `ends` are all that were seen."""
+
+    def __init__(self, scene: Scene, case: Case, before: Picture) -> None:
+        self._scene, self._case, self._before = scene, case, before
+        self._operations: dict[str, Operation] = operations(scene.by_member)
+        self._known: dict[object, str] = {}
+        self.ends: set[Picture] = set()
+
+    def fault(self, schedule: Schedule) -> str:
+        """What is wrong with the state the server is in after this schedule; empty if nothing is."""
+        for actor in schedule.actors:
+            if actor.error is not None and not self._may_raise(actor.name, actor.error):
+                return f"{actor.name} raised {type(actor.error).__name__}: {actor.error}"
+        end = picture(self._scene)
+        self.ends.add(end)
+        done = self._done(schedule)
+        allowed = self._allowed(end, done)
+        if not allowed:
+            return "the answers contradict each other: " + ", ".join(f"{d.operation.name} {d.answer!r}" for d in done)
+        untouched = not any(d.operation.writes for d in done)
+        kept = tuple(saved(self._scene)) if end.phase == "contracted" else ()
+        key = (end, frozenset(allowed), untouched, kept)
+        if key not in self._known:
+            self._known[key] = self._look_twice(end, allowed, untouched)
+        return self._known[key]
+
+    def _may_raise(self, name: str, error: Exception) -> bool:
+        """Nobody is fenced but by somebody else's takeover, and what is late by the change of a phase."""
+        case = self._case
+        if name in self._operations:
+            return isinstance(error, RefusedError) and (case.odd or name == "stranger")
+        if isinstance(error, (FencedError, FenceTakenError)):
+            taken = any(part.startswith("takeover") for part in case.parts)
+            return name in LATE or (taken and not name.startswith("takeover"))
+        return (case.unsettled or case.odd) and isinstance(error, MigratorError)
+
+    def _done(self, schedule: Schedule) -> list[Done]:
+        found: list[Done] = []
+        for number, actor in enumerate(schedule.actors):
+            if actor.name in self._operations:
+                at = [i for i, (who, _) in enumerate(schedule.steps) if who == number]
+                found.append(Done(self._operations[actor.name], actor.error or actor.result, at[0], at[-1]))
+        return found
+
+    def _allowed(self, end: Picture, done: Sequence[Done]) -> set[Record]:
+        """Every record the operations can have left. What is unsettled is a record again once the old shape is."""
+        old = end.phase in OLD_IS_TRUE and self._case.unsettled
+        initial = self._before.old if old else self._before.truth()
+        return outcomes(_record(initial), done, unsettled=self._case.unsettled, odd=self._case.odd)
+
+    def _look_twice(self, end: Picture, allowed: set[Record], untouched: bool) -> str:
+        """As it is, and after the tool has done what comes next. The server is as before then, the backup is not."""
+        kept = self._scene.server.keep()
+        fault = self._look(end, allowed, untouched) or self._finish(allowed, untouched)
+        self._scene.server.put_back(kept)
+        return fault
+
+    def _look(self, end: Picture, allowed: set[Record], untouched: bool) -> str:
+        case = self._case
+        if not end.ledger_agrees:
+            return f"the marker says {end.phase} (epoch {end.epoch}), the ledger something else"
+        if case.odd:
+            there = [shape.kind for shape in (end.old, end.new) if shape]
+            return "" if "list" in there else "a key of another type is gone"
+        if end.faults:
+            return "; ".join(end.faults)
+        if case.reused:
+            return "" if end.old and end.old.exact == AGAIN else "a key is gone that was written after the sweep"
+        if not any(_is(record, end.truth()) for record in allowed):
+            return f"in {end.phase} the truth is {_record(end.truth())}, and not one of {allowed}"
+        if case.unsettled or (case.change is not None and untouched):
+            return ""
+        return self._owed(end)
+
+    def _owed(self, end: Picture) -> str:
+        """What the two shapes owe each other in each phase."""
+        old, new = end.old, end.new
+        if end.phase == "pending":
+            return "something of the new shape is in pending" if (new or end.retired) and not end.cleaning else ""
+        if end.phase in ("expanded", "backfilled"):
+            return "" if self._follows(new, old) else f"a stale new shape: {old} {new}"
+        if end.phase in ("verified", "switched"):
+            return "" if (old is None and new is None) or (old and old.agrees(new)) else f"they differ: {old} {new}"
+        if end.phase == "reverting":
+            return "" if self._follows(old, new) else f"a stale old shape: {old} {new}"
+        staged = self._case.move == "swap" and new is not None and not end.final
+        left = end.swept and (old is not None or end.retired is not None or staged)
+        return f"swept, and something of the old shape is left: {end}" if left else ""
+
+    def _follows(self, copy: Shape | None, truth: Shape | None) -> bool:
+        """A copy that is not made yet, or not of every member, and else the same."""
+        if copy is None:
+            return True
+        partly = self._case.move == "members" and truth is not None and set(copy.value) <= set(truth.value)
+        return copy.agrees(truth) or (partly and truth is not None and abs(copy.expires - truth.expires) <= 2)
+
+    def _finish(self, allowed: set[Record], untouched: bool) -> str:
+        """Recovery, then what repairs or completes the phase; then everything is whole."""
+        case = self._case
+        if case.reused:
+            return ""
+        run = self._scene.successor()
+        try:
+            recover.reconcile(run)
+            _complete(run)
+        except (DifferencesError, RefusedError) as error:
+            if not (case.unsettled or case.odd):
+                return f"cannot be finished: {error}"
+        except Exception as error:  # also what only a changed script can raise
+            return f"cannot be finished: {type(error).__name__}: {error}"
+        last = picture(self._scene)
+        if not (case.odd or case.unsettled):
+            if fault := self._look(last, allowed, untouched=False):
+                return f"after a repair: {fault}"
+            if last.phase in ("expanded", "backfilled") and last.old and not last.old.agrees(last.new):
+                return f"a repair does not bring the shapes together: {last}"
+        return self._lost(last, untouched)
+
+    def _lost(self, last: Picture, untouched: bool) -> str:
+        """The very bytes of the old shape are kept: where it was, set aside, or in the backup. So are, whatever is
+        done to the record, those that had been set aside when the schedule began."""
+        places = [shape.exact for shape in (last.old, last.retired) if shape]
+        if last.phase == "contracted":
+            places += saved(self._scene)
+        settled = self._case.change is None
+        owed = [self._before.old] if untouched and settled else []
+        owed += [self._before.retired] if last.phase == "contracted" else []
+        lost = [shape for shape in owed if shape and shape.exact not in places]
+        return f"the bytes of the old shape are lost: {lost[0].exact!r}" if lost else ""
+
+
+def _record(shape: Shape | None) -> Record:
+    return (shape.value, shape.expires) if shape else None
+
+
+def _is(record: Record, shape: Shape | None) -> bool:
+    if record is None or shape is None:
+        return record is None and shape is None
+    return bool(record[0] == shape.value) and abs(record[1] - shape.expires) <= 2
+
+
+def _complete(run: Run) -> None:
+    phase = run.entry.phase
+    if run.entry.cleaning:
+        back.clean(run)
+    elif phase in ("expanded", "backfilled", "verified"):
+        _compare_to_zero(run, Outcome(repair=FORWARD, drop_extras=True))
+    elif phase == "switched":
+        _compare_to_zero(run, Outcome())
+    elif phase == "contracted" and not run.entry.swept:
+        forward._sweep(run, forward._Evidence())
+    elif phase == "reverting":
+        back.rollback(run, "switched")
+
+
+def _compare_to_zero(run: Run, outcome: Outcome) -> None:
+    counts = compare(run, outcome, "finish")
+    wrong = {fault: counts[fault] for fault in FAULTS if counts[fault]}
+    if wrong:
+        raise DifferencesError(f"{wrong}")

@@ -1,0 +1,106 @@
+"""What a record looks like in Redis: its two shapes, wherever their names are by now, and what contract set aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from migrator.moves.values import from_items, from_reply, read_words
+from migrator.snapshot import backup
+from tests.explorer.scene import NAMES, Scene
+
+Value = Any  # of the new shape, hashable: the text of a key, ((member, score), …) of a collection
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One key: its type, what is in it, the same as the new shape has it, and its expiry in unix ms or -1."""
+
+    kind: str
+    exact: Any
+    value: Value
+    expires: int
+
+    def agrees(self, other: Shape | None) -> bool:
+        return other is not None and self.value == other.value and abs(self.expires - other.expires) <= 2
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything there is of a record. `faults`: what can be right in no phase."""
+
+    phase: str
+    epoch: int
+    swept: bool
+    cleaning: bool
+    ledger_agrees: bool
+    old: Shape | None
+    new: Shape | None
+    final: bool
+    retired: Shape | None
+    faults: tuple[str, ...]
+
+    def truth(self) -> Shape | None:
+        return self.old if self.phase in OLD_IS_TRUE else self.new
+
+
+OLD_IS_TRUE = ("pending", "expanded", "backfilled", "verified")
+
+
+def picture(scene: Scene) -> Picture:
+    old, new, faults = _shape(scene, scene.pair.old), _shape(scene, scene.pair.new), []
+    retired = _shape(scene, scene.family.retired(scene.pair))
+    kinds, final = scene.family.kinds, False
+    if scene.move == "swap" and old is not None and old.kind == kinds["new"]:
+        if new is not None:
+            faults.append("two new records, under the final and the staged name")
+        old, new, final = None, old, True
+    for which, shape, kind in (
+        ("old", old, kinds["old"]),
+        ("new", new, kinds["new"]),
+        ("retired", retired, kinds["old"]),
+    ):
+        if shape is not None and shape.kind != kind:
+            faults.append(f"the {which} shape is a {shape.kind}")
+    phase, epoch, checksum = scene.do("HMGET", NAMES.marker(scene.module.id, b"0"), "phase", "epoch", "checksum")
+    entry = scene.entry()
+    states = [(entry.phase, entry.epoch), *([(entry.intent.phase, entry.intent.epoch)] if entry.intent else [])]
+    agrees = (phase.decode(), int(epoch)) in states
+    swept = phase == b"contracted" and not checksum
+    return Picture(phase.decode(), int(epoch), swept, entry.cleaning, agrees, old, new, final, retired, tuple(faults))
+
+
+def _shape(scene: Scene, key: bytes) -> Shape | None:
+    kind = scene.do("TYPE", key).decode()
+    if kind == "none":
+        return None
+    exact = _sorted(from_reply(kind, scene.do(*read_words(kind, key))))
+    return Shape(kind, exact, _value(scene, kind, exact), scene.do("PEXPIRETIME", key))
+
+
+def _sorted(value: Any) -> Any:
+    return (
+        tuple(sorted(value.items())) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
+    )
+
+
+def _value(scene: Scene, kind: str, exact: Any) -> Value:
+    """As the new shape has it; of another type, as it is."""
+    if kind == scene.family.kinds["new"]:
+        return exact if scene.by_member else dict(exact).get(b"text")
+    if kind != scene.family.kinds["old"]:
+        return exact
+    if scene.by_member:
+        return tuple((name, float(number)) for name, number in exact)
+    return exact.strip()
+
+
+def saved(scene: Scene) -> list[Any]:
+    """What the backups of all contracts hold of the record, exactly."""
+    found = []
+    for path in scene.backup.glob(
+        f"{backup.directory_for(scene.backup, 'migrator', scene.module.id, 0, 'contract').name[:-1]}*"
+    ):
+        if (path / backup.MANIFEST).exists():
+            found += [_sorted(from_items(line.kind, line.items)) for line in backup.lines(path)]
+    return found

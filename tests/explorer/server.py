@@ -1,0 +1,115 @@
+"""One fakeredis whose whole state can be kept and put back, and whose scripts can be changed in memory.
+
+What fakeredis does not have is answered here, as a server with no replica, no memory limit and one life does: INFO,
+ROLE. MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". A script is found by its digest only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import fakeredis
+from hiredis import Reader
+from redis._parsers import Encoder
+from redis.exceptions import ResponseError
+
+from migrator.client import Reply
+from migrator.scripts import script
+from tests.explorer.footprint import Words, as_bytes, footprint, script_names
+
+Ask = Callable[[Words], Reply]
+_INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+_ANSWERS: dict[bytes, Reply] = {b"INFO": _INFO, b"ROLE": [b"master", 0, []]}
+
+
+class FakeServer:
+    """Runs commands, one at a time."""
+
+    def __init__(self) -> None:
+        self._server = fakeredis.FakeServer(version=(7, 2))
+        self._connection = fakeredis.FakeRedis(server=self._server, protocol=2).connection_pool.get_connection()
+        self._load()
+
+    @contextmanager
+    def changed(self, text: str, into: str) -> Iterator[None]:
+        """With that text of the scripts and their libraries replaced. Raises AssertionError if none has it."""
+        assert self._load(text, into), f"no script has {text!r}"
+        try:
+            yield
+        finally:
+            self._load()
+
+    def _load(self, text: str = "", into: str = "") -> int:
+        """Puts all scripts where EVALSHA looks; how many of them were changed."""
+        changed = 0
+        for name in script_names():
+            made = script(name)
+            body = made.text.replace(text.encode(), into.encode()) if text else made.text
+            changed += body != made.text
+            self._server.script_cache[made.sha] = body
+        return changed
+
+    def run(self, words: Words) -> Reply:
+        """The reply; a refusal is a value."""
+        if (name := as_bytes(words[0]).upper()) in _ANSWERS:
+            return _ANSWERS[name]
+        items = self._server.dbs[0]._dict
+        for key in footprint(words).writes & items.keys():
+            items[key] = copy.deepcopy(items[key])  # what was kept stays as it was
+        try:
+            self._connection.send_command(*words)
+            return self._connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    def keep(self) -> dict[bytes, Any]:
+        """All keys as they are now. A write makes a copy of what it changes, so this one does not change any more."""
+        return dict(self._server.dbs[0]._dict)
+
+    def put_back(self, kept: Mapping[bytes, Any]) -> None:
+        """Past the database's own methods: nobody waits here for a key, and nothing expires in the time of a test."""
+        self._server.dbs[0]._dict = dict(kept)
+
+
+class Pool:
+    """In the place of a connection pool, for the tool's client and for redis-py's alike: each command is handed to
+    `ask`, which may let others go first."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.connection_kwargs: dict[str, Any] = {}
+
+    def get_connection(self) -> _Connection:
+        return _Connection(self)
+
+    def get_encoder(self) -> Encoder:
+        return Encoder("utf-8", "strict", False)
+
+    def release(self, connection: _Connection) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+
+class _Connection:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: list[list[bytes]] = []
+        self._sock = pool
+
+    def send_packed_command(self, packed: Sequence[bytes], *, check_health: bool) -> None:  # noqa: ARG002 - redis-py's own
+        reader = Reader()
+        for piece in packed:
+            reader.feed(piece)
+        while (words := reader.gets()) is not False:
+            self._waiting.append(words)
+
+    def read_response(self, *, disable_decoding: bool) -> Reply:  # noqa: ARG002 - always so
+        reply = self._pool.ask(self._waiting.pop(0))
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    def disconnect(self) -> None: ...
