@@ -1,4 +1,4 @@
--- uses: guard expiry value fields
+-- uses: guard expiry value replace fields
 -- Makes each copy follow its truth, if the truth is still what the caller mapped (compare-and-set), and the copy still
 -- what the caller saw, where that is said.
 -- KEYS  marker, then truth and copy of each record
@@ -29,8 +29,7 @@ for k = 2, #KEYS, 2 do
     local expires = expiry(truth)
     code = 2
     if (n2 == 0 and copy_is ~= 'none') or (n2 > 0 and not (copy_is == kind2 and same(copy, kind2, first2, n2))) then
-      redis.call('UNLINK', copy)
-      put(copy, kind2, first2, n2)
+      if n2 == 0 then redis.call('UNLINK', copy) else replace(copy, kind2, expires, first2, n2) end
       code = 1
     end
     if n2 > 0 and set_expiry(copy, expires) then code = 1 end
