@@ -1,7 +1,6 @@
 """The protocol, searched to the end: no counterexample with all its rules, one for each rule that is left out.
 
-The search itself called for some of these rules, and the code does not follow one of those yet: that a rebuild
-compares both shapes.
+The search itself called for some of these rules; the code follows them all.
 """
 
 from __future__ import annotations

@@ -110,9 +110,9 @@ def test_a_record_that_was_set_aside_and_not_yet_removed_is_newer_than_the_saved
 
 
 @pytest.fixture
-def maps(client, tmp_path):
-    put(client, TIMES, {b"%d" % n: b"%d" % n for n in range(2100)} | {b"odd": b"no number"}, px=600_000)
-    tool = tool_for(client, tmp_path, MEMBERS)
+def maps(server, tmp_path):
+    put(server, TIMES, {b"%d" % n: b"%d" % n for n in range(2100)} | {b"odd": b"no number"}, px=600_000)
+    tool = tool_for(server, tmp_path, MEMBERS)
     tool.apply(exit=32)
     return tool
 

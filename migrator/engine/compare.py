@@ -183,13 +183,14 @@ def _mendable(found: Sequence[Difference]) -> list[Difference]:
 def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
     """The verdict on each record, from one read of both shapes."""
     found: list[Difference] = []
-    for pair, old, new in _read_pairs(run, family, pairs):
+    for pair, old, new in read_pairs(run, family, pairs):
         verdict, why = _judge_key(run, family, pair, old, new)
         found.append(Difference(pair, None, verdict, why))
     return found
 
 
-def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new."""
     groups: dict[int, list[Pair]] = {}
     for pair in pairs:
         # A script may touch one slot only; a record across two is judged as missing there.
@@ -231,7 +232,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
         return _missing(run, pair, None, digest(old_items))
     if wanted != from_items(family.kinds["new"], new_items):
         return "different", "the new record is not what the mapping makes of the old one"
-    return ("ttl_drift", "the expiry differs") if _drifts(old_expiry, new_expiry) else ("equal", "")
+    return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
 
 
 def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:
@@ -245,7 +246,7 @@ def _unreadable(run: Run, pair: Pair, member: bytes | None, why: str, value_dige
     return ("accepted", "") if run.quarantine.reject(pair, member, why, value_digest) else ("unreadable", why)
 
 
-def _drifts(old: int, new: int) -> bool:
+def drifts(old: int, new: int) -> bool:
     return (old == -1) != (new == -1) or abs(old - new) > TTL_TOLERANCE_MS
 
 
@@ -355,7 +356,7 @@ def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member
             to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
             verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
         found.append(Difference(pair, name, verdict, why))
-    if any(d.verdict == "equal" for d in found) and _drifts(old[1], new[1]):
+    if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
     return found
 
