@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help .venv demo test prove lint format clean
+.PHONY: help .venv demo test prove bench lint format clean
 
 help: ## list the targets (the default)
 	@awk -F ':.*## ' '/^[.a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(INSTALLED) ## the tests; choose with ARGS="-k ledger"
 
 prove: $(INSTALLED) ## the numbers in full, printed as they come; takes long
 	@$(BIN)/python -m pytest -p no:xdist -m prove --timeout=3600 -s $(ARGS)
+
+bench: $(INSTALLED) ## speed, side by side in one run
+	@$(BIN)/python -m tests.bench
 
 lint: $(INSTALLED) ## style, types, and the direction of imports
 	@failed=0; \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 
@@ -38,6 +40,29 @@ class QuarantineCounts(_Result):
     accepted: int = 0
 
 
+class AdapterStatus(_Result):
+    """One instance of an application with an adapter. `last_seen` is ISO 8601, UTC; `alive` within the last 60 s."""
+
+    instance: str
+    version: str
+    protocol: int
+    last_seen: str
+    seconds_ago: int
+    alive: bool
+
+
+class Drift(_Result):
+    """What the last comparison of an apply found, in this epoch. `at` is ISO 8601, UTC."""
+
+    at: str
+    compared: int
+    missing: int
+    extra: int
+    different: int
+    ttl_drift: int
+    unreadable: int
+
+
 class MigrationStatus(_Result):
     id: str
     phase: str
@@ -46,7 +71,8 @@ class MigrationStatus(_Result):
     waiting_for: str | None = None
     owner: str | None = None
     quarantine: QuarantineCounts = QuarantineCounts()
-    adapters: tuple[dict[str, str], ...] = ()
+    drift: Drift | None = None
+    adapters: tuple[AdapterStatus, ...] = ()
     next: str | None = None
     progress: float | None = None
     rate_per_second: float | None = None
@@ -209,6 +235,11 @@ class ErrorBody(_Result):
 
 class ErrorResult(_Result):
     error: ErrorBody
+
+
+def iso(unix_ms: int) -> str:
+    """`2026-01-31T12:00:00.000+00:00`."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def number_of(count: int, noun: str) -> str:

@@ -303,3 +303,22 @@ class Crash(Exception):  # noqa: N818 - it is one
 
 def crashing(*_: object, **__: object) -> None:
     raise Crash
+
+
+def failover_after(monkeypatch: Any, module: Any, step: str, lose: Callable[[], object]) -> list[int]:
+    """Once, after that function of a module: `lose` does what a failover does that had not replicated what it wrote.
+
+    The list gets an entry whenever the function has been called.
+    """
+    whole, done = getattr(module, step), list[int]()
+
+    def once(*args: Any, **how: Any) -> Any:
+        result = whole(*args, **how)
+        done.append(1)
+        if len(done) == 1:
+            lose()
+            monkeypatch.setattr(Client, "processes", lambda _: "another")
+        return result
+
+    monkeypatch.setattr(module, step, once)
+    return done

@@ -23,7 +23,7 @@ WRITES = (
 
 
 def test_importing_adapters_loads_no_command_line():
-    heavy = ("typer", "rich", "tqdm", "tabulate", "pydantic", "msgspec")
+    heavy = ("typer", "rich", "tqdm", "tabulate", "pydantic")
     code = f"import sys, migrator.adapters; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

@@ -221,5 +221,5 @@ def _on(client, key):
 
 def test_an_announcement_is_due_every_fifteen_seconds():
     now = iter((100.0, 101.0, 100 + EVERY - 0.1, 100 + EVERY, 100 + EVERY + 1))
-    herald = Herald(Names("migrator"), "0001_first", clock=lambda: next(now))
+    herald = Herald(Names("migrator"), "0001_first", "checksum", clock=lambda: next(now))
     assert [herald.due() is not None for _ in range(5)] == [True, False, False, True, False]

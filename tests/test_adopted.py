@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, picture, put, tool_for
+from migrator.engine import back
+from migrator.engine.run import Run
+from tests.support import KEYS, MEMBERS, SAME_NAME, Crash, Shell, all_keys, crashing, picture, put, tool_for
 
 TEXT = b"{t}:text:"
 
@@ -56,6 +58,31 @@ def test_without_the_backup_an_adopted_target_is_left(client, there):
     there.apply()
     assert there.rollback(backup=False) == "pending"
     assert b"{t}:sorted:a" in picture(client)
+
+
+def test_a_clean_up_that_died_at_its_end_leaves_an_adopted_target_too(client, there, monkeypatch):
+    there.apply()
+    with monkeypatch.context() as broken:
+        broken.setattr(Run, "put_for_good", crashing)
+        with pytest.raises(Crash):
+            there.rollback(backup=False)
+    assert there.rollback(backup=False) == "pending"
+    assert b"{t}:sorted:a" in picture(client)
+    assert not [key for key in all_keys(client) if b":adopted:" in key]
+
+
+def test_what_was_adopted_in_an_earlier_life_alone_is_not_kept(client, there, monkeypatch):
+    there.apply()
+    with monkeypatch.context() as broken:
+        broken.setattr(back, "forget_adopted", crashing)
+        with pytest.raises(Crash):
+            there.rollback()
+    client.raw.delete(b"{t}:sorted:a")
+    put(client, b"{t}:times:b", {b"a": b"1"})
+    put(client, b"{t}:sorted:b", {b"a": 1.0})
+    there.apply("0001")
+    assert there.rollback() == "pending"
+    assert set(picture(client)) == {b"{t}:times:a", b"{t}:times:b", b"{t}:sorted:b"}
 
 
 def test_records_of_the_new_shape_under_the_final_name_count_as_unchanged(client, tmp_path):

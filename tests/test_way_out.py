@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import back, rebuild, sweep
-from tests.support import KEYS, Crash, crashing, picture, put, tool_for
+from migrator.engine import back, forward, rebuild, sweep
+from tests.support import KEYS, Crash, Tool, crashing, failover_after, own_keys, picture, put, tool_for
 
 
 @pytest.fixture
@@ -46,19 +46,37 @@ def test_a_way_back_given_up_after_a_crash_leaves_nothing_in_the_way_of_contract
 def test_the_old_shape_is_rebuilt_again_if_a_server_was_replaced_meanwhile(tool, monkeypatch):
     before = picture(tool.place)
     tool.apply(through="contract")
-    rebuilt: list[int] = []
-
-    def lost_once(run, saved):
-        whole(run, saved)
-        rebuilt.append(1)
-        if len(rebuilt) == 1:  # what a failover does that had not replicated the rebuild
-            tool.place.raw.delete(b"{t}:text:a")
-            monkeypatch.setattr(type(run.client), "processes", lambda _: "another")
-
-    whole = rebuild.rebuild
-    monkeypatch.setattr(back, "rebuild", lost_once)
+    done = failover_after(monkeypatch, back, "rebuild", lambda: tool.place.raw.delete(b"{t}:text:a"))
     assert tool.rollback(to="pending") == "pending"
-    assert (len(rebuilt), picture(tool.place)) == (2, before)
+    assert (len(done), picture(tool.place)) == (2, before)
+
+
+def retired(tool: Tool) -> bytes:
+    return tool.session().names.beside("old", "0001_first", b"{t}:text:a", b"")
+
+
+def test_what_a_failover_brings_back_of_the_old_shape_is_removed_before_a_contract_counts(tool, monkeypatch):
+    done = failover_after(monkeypatch, sweep, "save_retired", lambda: put(tool.place, retired(tool), b" a"))
+    tool.apply(through="contract")
+    assert (len(done), own_keys(tool.place), tool.phase()) == (2, set(), "contracted")
+
+
+def test_what_a_failover_brings_back_of_the_new_shape_is_removed_before_a_clean_up_counts(tool, monkeypatch):
+    before = picture(tool.place)
+    tool.apply()
+    done = failover_after(monkeypatch, back, "_clean_all", lambda: put(tool.place, b"{t}:hash:a", {b"id": b"a"}))
+    assert tool.rollback() == "pending"
+    assert (len(done), picture(tool.place)) == (2, before)
+
+
+def test_what_a_failover_brings_back_while_a_way_back_is_given_up_is_not_in_the_way_of_contract(tool, monkeypatch):
+    tool.apply(through="contract")
+    with tool.run() as run:
+        run.change("reverting", rolled_back=True, swept=False)
+        rebuild.rebuild(run, back.backup_of(run))
+    done = failover_after(monkeypatch, forward, "save_retired", lambda: put(tool.place, retired(tool), b" a"))
+    tool.apply("0001", through="contract")
+    assert (len(done), own_keys(tool.place), tool.phase()) == (2, set(), "contracted")
 
 
 def test_a_restore_repeated_after_its_end_changes_nothing(tool):

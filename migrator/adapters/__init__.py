@@ -2,19 +2,23 @@
 
 An adapter never acts on a phase it remembers: every call is a script that reads the marker and acts on it in the same
 step. `Records` is for a KeyMove, `Members` for a MemberMove, `Timestamps` for a hash of ticks that becomes a sorted
-set; each has an Async twin. Deletes are not logged: the backfill compares every record it writes, so what was deleted
-or expired meanwhile stays so.
+set, `Jobs` for a job store whose JSON becomes hashes; each has an Async twin, and `MemoryJobs` is `Jobs` without Redis.
+Deletes are not logged: the backfill compares every record it writes, so what was deleted or expired meanwhile stays so.
 """
 
-from migrator.adapters.announce import PROTOCOL, Announced, announced
+from migrator.adapters.jobs import AsyncJobs, Jobs
+from migrator.adapters.jobs_memory import MemoryJobs
+from migrator.adapters.jobs_model import Code, Deleted, Done, Job, NotDone, SetAside
 from migrator.adapters.members import AsyncMembers, Members
 from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
 from migrator.adapters.records import AsyncRecords, Records
 from migrator.adapters.timestamps import AsyncTimestamps, Timestamps
 from migrator.adapters.timestamps_core import Mark, Stamp
+from migrator.moves.loader import load
+from migrator.phases.announced import PROTOCOL, Announced, announced
 
 __all__ = [
-    "KEEP", "PROTOCOL", "Announced", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Found", "Keep",
-    "Mark", "Members", "Missing", "Records", "Removed", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written",
-    "announced",
+    "KEEP", "PROTOCOL", "Announced", "AsyncJobs", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Code",
+    "Deleted", "Done", "Found", "Job", "Jobs", "Keep", "Mark", "Members", "MemoryJobs", "Missing", "NotDone", "Records",
+    "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written", "announced", "load",
 ]  # fmt: skip

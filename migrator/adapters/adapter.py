@@ -20,7 +20,7 @@ MoveKind = type[KeyMove[Any, Any]] | type[MemberMove[Any, Any]]
 def build(driver: Driver | AsyncDriver, module: Module, namespace: str, kind: MoveKind, source: str | None) -> Bridge:
     names = Names(namespace)
     bridge = Bridge(driver.slots, module, choose(module, kind, source), names)
-    driver.herald = Herald(names, module.id)
+    driver.herald = Herald(names, module.id, module.checksum)
     return bridge
 
 

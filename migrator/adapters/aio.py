@@ -30,7 +30,7 @@ class AsyncDriver:
             raise UsageError(
                 f"{type(client).__module__}.{type(client).__name__} is not a client this adapter can use",
                 next="give it redis.asyncio.Redis or redis.asyncio.cluster.RedisCluster; without asyncio there are "
-                "Records, Members and Timestamps",
+                "Records, Members, Timestamps and Jobs",
             )
         refuse_decoding(client)
         self._client: Any = client

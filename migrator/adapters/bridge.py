@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -92,10 +92,28 @@ class Bridge:
 
     def ask(self, pair: Pair, name: str, args: Sequence[Arg], *, writes: bool) -> Steps[Answer]:
         """Runs a script on one record. Raises what its refusals mean; then nothing was written."""
+        return (yield from self.ask_beside(pair.old, (), (pair,), name, lambda _: args, writes=writes))
+
+    def ask_beside(
+        self,
+        key: bytes,
+        first: tuple[bytes, ...],
+        pairs: Sequence[Pair],
+        name: str,
+        args: Callable[[int], Sequence[Arg]],
+        *,
+        writes: bool,
+    ) -> Steps[Answer]:
+        """Runs a script on several records, and on keys in their slot that stand first in its KEYS.
+
+        `key` names the slot, and the trouble if there is any; `args` gets how many keys each record has in the phase.
+        """
         patience, rounds = Patience(), 0
         while True:
-            keys = (self._marker(pair.old), *self._keys(pair))
-            reply = yield Call(script(name), keys, (*self._head(), *args), writes)
+            each = [self._keys(pair) for pair in pairs]
+            keys = (self._marker(key), *first, *(name for names in each for name in names))
+            words = args(len(each[0]) if each else 0)
+            reply = yield Call(script(name), keys, (*self._head(), *words), writes)
             if reply[0] == b"try-again":
                 yield from patience.wait("a slot is on the move")
                 # It may be that we name more keys than the phase needs. The marker is one key: it can be asked.
@@ -105,7 +123,7 @@ class Bridge:
                 if rounds > _ROUNDS:
                     yield from patience.wait("the phase is changing")
             elif reply[0] != b"ok":
-                raise self._refusal(pair.old, reply)
+                raise self._refusal(key, reply)
             elif len(reply) > 3:
                 return Answer(int(reply[2]), reply[3:])
 
@@ -121,6 +139,23 @@ class Bridge:
             self._layout = reply[1].decode()
         elif reply[0] in (b"no-marker", b"newer"):
             raise self._refusal(marker, reply)
+
+    def beside(self, role: str, key: bytes) -> bytes:
+        """A name of ours in the slot of a key, for this migration."""
+        return self.names.beside(role, self.id, key, self._slots.slot_tag(self._slots.slot(key)))
+
+    def check_beside(self, *keys: bytes) -> None:
+        """Raises UsageError where these keys and all records of the move are not in one slot."""
+        source = self.move.source
+        tag = source.literal_tag() or b""
+        if not isinstance(self._slots, AllSlots) or (tag and {slot_of(key) for key in keys} == {slot_of(tag)}):
+            return
+        wanted = [*(key.decode(errors="replace") for key in keys), source.template]
+        raise UsageError(
+            f"on a cluster of {SLOTS} slots {', '.join(map(repr, wanted))} are not in one, and no script could write "
+            "them in one step",
+            next=f"give all the same tag: {', '.join('{{jobs}}:' + _untagged(name) for name in wanted)}",
+        )
 
     def _open_call(self, marker: bytes) -> Call:
         return Call(script("adapter_open"), (marker,), self._head(), writes=False)
@@ -169,6 +204,10 @@ _REFUSALS = {
     ),
     "type": ("{key!r}: one of its keys is a {0}, not what its template says", "see it with: migrator verify"),
 }
+
+
+def _untagged(name: str) -> str:
+    return name.replace("{{", "").replace("}}", "")
 
 
 def _check_slot_mates(move: Move) -> None:

@@ -24,7 +24,7 @@ from redis.exceptions import (
 )
 
 from migrator.adapters.outcomes import UncertainError
-from migrator.client import Arg, Command, Reply
+from migrator.client import Arg, Reply
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.scripts import Script
 
@@ -49,7 +49,8 @@ class Call:
     writes: bool
 
     def words(self, *, whole: bool) -> tuple[Arg, ...]:
-        return Command.eval(self.script, self.keys, self.args).packed(whole=whole)
+        head = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
+        return (*head, len(self.keys), *self.keys, *self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,10 @@ class Patience:
 
     def __init__(self, seconds: float = PATIENCE) -> None:
         self._left, self._next = seconds, 0.01
+
+    @property
+    def spent(self) -> bool:
+        return self._left <= 0
 
     def wait(self, why: object) -> Generator[Pause, Reply, None]:
         if self._left <= 0:

@@ -32,7 +32,7 @@ class Driver:
             raise UsageError(
                 f"{type(client).__module__}.{type(client).__name__} is not a client this adapter can use",
                 next="give it redis.Redis or redis.cluster.RedisCluster; for asyncio there are AsyncRecords, "
-                "AsyncMembers and AsyncTimestamps",
+                "AsyncMembers, AsyncTimestamps and AsyncJobs",
             )
         refuse_decoding(client)
         self._client: Any = client

@@ -136,6 +136,9 @@ def _status(one: models.MigrationStatus) -> str:
         out.append(f"  progress {one.progress:.0%} at {one.rate_per_second or 0:,.0f} records/s{eta}")
     if one.quarantine.open or one.quarantine.accepted:
         out.append(f"  quarantine: {one.quarantine.open:,} open, {one.quarantine.accepted:,} accepted")
+    if one.drift:
+        out.append("  " + _drift(one.drift))
+    out += _adapters(one.adapters)
     if one.owner:
         out.append(f"  at work: {one.owner}")
     if one.waiting_for:
@@ -143,6 +146,25 @@ def _status(one: models.MigrationStatus) -> str:
     if one.next:
         out.append(f"  next: {one.next}")
     return "\n".join(out)
+
+
+def _drift(drift: models.Drift) -> str:
+    names = ("missing", "extra", "different", "ttl_drift", "unreadable")
+    found = [(name.replace("_", " "), number) for name in names if (number := getattr(drift, name))]
+    when = drift.at[:19].replace("T", " ")
+    return f"compared {drift.compared:,} at {when} UTC: {_counts(found) or 'no difference'}"
+
+
+def _adapters(found: Sequence[models.AdapterStatus]) -> list[str]:
+    """The last seen first."""
+    if not found:
+        return []
+    alive = sum(one.alive for one in found)
+    out = [f"  adapters: {alive:,} alive, {len(found) - alive:,} not seen for a minute"]
+    for one in found[:_EXAMPLES]:
+        seen = "alive" if one.alive else f"last seen {_seconds(one.seconds_ago)} ago"
+        out.append(wrapped(f"{one.instance}, version {one.version}, {seen}", first="  - "))
+    return out
 
 
 def _verify(result: models.VerifyResult) -> str:

@@ -3,6 +3,7 @@
 from redis.exceptions import ResponseError
 
 from migrator.client.client import Client, Page
+from migrator.client.following import replicas, replicate
 from migrator.client.url import connect, redacted
 from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, slot_moved
 
@@ -18,5 +19,7 @@ __all__ = [
     "connect",
     "exchange",
     "redacted",
+    "replicas",
+    "replicate",
     "slot_moved",
 ]

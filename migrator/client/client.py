@@ -70,6 +70,7 @@ class Client:
         self.before_retry = before_retry
         self._nonce = secrets.token_hex(4)
         self._losses = 0
+        self.answered_wait: dict[str, int | None] = {}  # by node, where nothing else tells of replicas
 
     @property
     def cluster(self) -> bool:

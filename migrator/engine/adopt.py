@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from migrator.client import Arg, Command, checked
+from migrator.client import Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_KEYS
-from migrator.engine.guarded import guarded
-from migrator.engine.put import put_line
+from migrator.engine.guarded import guarded, unlink
+from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
 from migrator.errors import RefusedError
 from migrator.models import show
 from migrator.moves.family import Family, Pair
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.ndjson import Line
 
 
 def adopt(run: Run) -> None:
@@ -54,11 +55,13 @@ def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
             next="add --backup DIR",
         )
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, "adopted")
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted")
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted", run.lease.fence.number)
     for pair in pairs:
         for line in dump.record(run.client, run.client.db, kind, pair.new, by_member=family.by_member):
             saving.write(line)
     saving.finish()
+    if not run.entry.adopted:
+        forget_adopted(run)  # of an earlier life, whose last step a crash cut off
     guarded(run, run.guard("pending"), [("SADD", _set_of(run, pair), pair.new) for pair in pairs])
     run.put(adopted=path.name)
 
@@ -86,9 +89,21 @@ def adopted_back(run: Run) -> None:
         path = base / Path(run.entry.adopted).name
         backup.check(path)
         for line in backup.lines(path):
-            put_line(run, "pending", line)
+            if line.part == 0:
+                unlink(run, run.guard("pending"), [line.key])
+            _put_adopted(run, line)
             run.tick()
-    sets: list[tuple[Arg, ...]] = [
-        ("UNLINK", run.names.adopted(run.id, run.client.slot_tag(slot))) for slot in run.markers.slots
-    ]
-    guarded(run, run.guard("pending"), sets)
+
+
+def forget_adopted(run: Run) -> None:
+    """Last of all: until then a repeated clean-up has to know which keys are not its own to remove."""
+    slots = run.markers.slots
+    unlink(run, run.guard("pending"), [run.names.adopted(run.id, run.client.slot_tag(slot)) for slot in slots])
+
+
+def _put_adopted(run: Run, line: Line) -> None:
+    """By its type alone: the way back to `pending` works with a module that was edited, too."""
+    if line.kind in ("string", "list"):
+        put_key(run, "pending", line)
+    else:
+        put_members(run, "pending", line)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.client import Command, checked
-from migrator.engine.adopt import adopted, adopted_back
+from migrator.engine.adopt import adopted, adopted_back, forget_adopted
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import unlink
 from migrator.engine.guards import claim, release_claim
+from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
@@ -71,24 +72,8 @@ def _uncontract(run: Run) -> None:
     claim(run)
     if run.entry.phase == "contracted":
         run.change("reverting", rolled_back=True)
-    _rebuild_for_good(run, saved)
+    lasting(run, lambda: rebuild(run, saved))
     run.change("switched", swept=False)
-
-
-def _rebuild_for_good(run: Run, saved: Path | None) -> None:
-    """Rebuilds until every replica has it and no server was replaced meanwhile.
-
-    The markers alone would not tell: a failover may take back the rebuilt records and leave `reverting` as it was.
-    """
-    for _ in range(_PASSES):
-        before = run.client.processes()
-        rebuild(run, saved)
-        run.make_durable(run.entry.phase, run.entry.epoch, run.entry.checksum)
-        if run.client.processes() == before:
-            return
-        run.note("a server was replaced while the old shape was rebuilt: rebuilding again")
-    raise RefusedError(f"{run.id}: servers keep being replaced",
-                       next="let the failovers settle, then run the rollback again")  # fmt: skip
 
 
 def check_mapping(run: Run) -> None:
@@ -124,6 +109,19 @@ def backup_of(run: Run) -> Path | None:
 
 def clean(run: Run) -> None:
     """Removes the new shape in `pending`, until a pass finds nothing; then what was adopted is as it was."""
+    lasting(run, lambda: _clean_all(run))
+    had_adopted = bool(run.entry.adopted)
+    if had_adopted:
+        lasting(run, lambda: adopted_back(run))
+    release_claim(run)
+    run.quarantine.clear_open()
+    run.put_for_good("cleaned", "the new shape is removed", run.ledger.forget_words(run.id), cleaning=False,
+                     adopted="", tally=run.entry.tally.__class__())  # fmt: skip
+    if had_adopted:
+        forget_adopted(run)
+
+
+def _clean_all(run: Run) -> None:
     for number, family in enumerate(run.families):
         for _ in range(_PASSES):
             if not _clean_once(run, family, f"clean-{number}"):
@@ -131,11 +129,6 @@ def clean(run: Run) -> None:
         else:
             raise RefusedError(f"{run.id}: something keeps writing the new shape in pending",
                                next="stop the application that does, then run the rollback again")  # fmt: skip
-    adopted_back(run)
-    release_claim(run)
-    run.quarantine.clear_open()
-    run.put("cleaned", "the new shape is removed", run.ledger.forget_words(run.id), cleaning=False, adopted="",
-            tally=run.entry.tally.__class__())  # fmt: skip
 
 
 def _clean_once(run: Run, family: Family, name: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from migrator.engine import back, dump, recover
@@ -47,6 +46,7 @@ from migrator.models import (
     QuarantineResult,
     Stopped,
     VerifyResult,
+    iso,
     number_of,
     show,
 )
@@ -296,7 +296,8 @@ def _settle_foreign(run: Run, truth: str) -> None:
     way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
     mend = {"different", "ttl_drift", "missing" if truth == "old" else "extra"}
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}",
+                           run.lease.fence.number)  # fmt: skip
     found = Outcome(keep_all=True)
     compare(run, found, "foreign")
     for family, pair, members in _by_record(run, [d for d in found.examples if d.verdict in mend]):
@@ -477,7 +478,7 @@ def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
 def history(session: Session, id: str | None) -> HistoryResult:
     wanted = session.modules.find(id).id if id else ""
     return HistoryResult(events=tuple(
-        EventResult(at=datetime.fromtimestamp(e.at / 1000, UTC).isoformat(timespec="milliseconds"), id=e.id, who=e.who,
+        EventResult(at=iso(e.at), id=e.id, who=e.who,
                     what=e.what, detail=e.detail)
         for e in session.ledger.history(wanted)
     ))  # fmt: skip

@@ -183,13 +183,14 @@ def _mendable(found: Sequence[Difference]) -> list[Difference]:
 def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
     """The verdict on each record, from one read of both shapes."""
     found: list[Difference] = []
-    for pair, old, new in _read_pairs(run, family, pairs):
+    for pair, old, new in read_pairs(run, family, pairs):
         verdict, why = _judge_key(run, family, pair, old, new)
         found.append(Difference(pair, None, verdict, why))
     return found
 
 
-def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new."""
     groups: dict[int, list[Pair]] = {}
     for pair in pairs:
         # A script may touch one slot only; a record across two is judged as missing there.
@@ -231,7 +232,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
         return _missing(run, pair, None, digest(old_items))
     if wanted != from_items(family.kinds["new"], new_items):
         return "different", "the new record is not what the mapping makes of the old one"
-    return ("ttl_drift", "the expiry differs") if _drifts(old_expiry, new_expiry) else ("equal", "")
+    return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
 
 
 def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:
@@ -245,7 +246,7 @@ def _unreadable(run: Run, pair: Pair, member: bytes | None, why: str, value_dige
     return ("accepted", "") if run.quarantine.reject(pair, member, why, value_digest) else ("unreadable", why)
 
 
-def _drifts(old: int, new: int) -> bool:
+def drifts(old: int, new: int) -> bool:
     return (old == -1) != (new == -1) or abs(old - new) > TTL_TOLERANCE_MS
 
 
@@ -339,45 +340,54 @@ def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member
     """The verdict on each member, from one read of both shapes. The values given serve to know the new names."""
     if not members:
         return []
+    mapped = _map_members(family, pair, members)
     names = [name for name, _ in members]
-    new_names = [_new_name(family, pair, name, value) for name, value in members]
+    new_names = [name if isinstance(to, Unmappable) else to[0] for name, to in zip(names, mapped, strict=True)]
     old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
     found: list[Difference] = []
-    for i, (name, asked, raw, got) in enumerate(zip(names, new_names, old_values, new_values, strict=True)):
-        if raw is not None and i < len(mortal) and mortal[i]:
+    for i, ((name, value), raw, got) in enumerate(zip(members, old_values, new_values, strict=True)):
+        verdict: Verdict
+        if raw is None:
+            verdict, why = ("extra", "there is no old member") if got is not None else ("gone", "")
+        elif i < len(mortal) and mortal[i]:
             verdict, why = _unreadable(run, pair, name, FIELD_TTL, digest([raw]))
         else:
-            verdict, why = _judge_member(run, family, pair, (name, raw), (asked, got))
+            now = (name, member_from_wire(family.kinds["old"], raw))
+            to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
+            verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
         found.append(Difference(pair, name, verdict, why))
-    if any(d.verdict == "equal" for d in found) and _drifts(old[1], new[1]):
+    if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
     return found
 
 
-def _new_name(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
-    try:
-        return family.map_member(pair, name, value)[0]
-    except Unmappable:
-        return name
+def _map_members(family: Family, pair: Pair, members: Sequence[Member]) -> list[Member | Unmappable]:
+    """What each becomes, or why it cannot."""
+    fault = family.fault(pair)
+    found: list[Member | Unmappable] = []
+    for name, value in members:
+        try:
+            found.append(Unmappable(fault) if fault else family.map_member(pair, name, value))
+        except Unmappable as error:
+            found.append(error)
+    return found
 
 
 def _judge_member(
-    run: Run, family: Family, pair: Pair, old: tuple[bytes, bytes | None], new: tuple[bytes, bytes | None]
+    run: Run,
+    family: Family,
+    pair: Pair,
+    old: tuple[bytes, bytes],
+    wanted: Member | Unmappable,
+    new: tuple[bytes, bytes | None],
 ) -> tuple[Verdict, str]:
     name, raw = old
-    new_name, got = new
-    if raw is None:
-        return ("extra", "there is no old member") if got is not None else ("gone", "")
-    kind, kind2 = family.kinds["old"], family.kinds["new"]
-    try:
-        if fault := family.fault(pair):
-            raise Unmappable(fault)
-        wanted_name, wanted = family.map_member(pair, name, member_from_wire(kind, raw))
-    except Unmappable as error:
-        return _unreadable(run, pair, name, error.reason, digest([raw]))
-    if got is None or wanted_name != new_name:
+    asked, got = new
+    if isinstance(wanted, Unmappable):
+        return _unreadable(run, pair, name, wanted.reason, digest([raw]))
+    if got is None or wanted[0] != asked:
         return _missing(run, pair, name, digest([raw]))
-    if member_from_wire(kind2, got) != wanted:
+    if member_from_wire(family.kinds["new"], got) != wanted[1]:
         return "different", "the new member is not what the mapping makes of the old one"
     return "equal", ""
 

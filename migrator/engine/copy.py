@@ -32,7 +32,7 @@ BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
 FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
 _CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
-_FAULTS = {
+FAULT_CODES = {
     5: "foreign-type: another type than the template says",
     6: "target-type: the target exists with another type",
     7: FIELD_TTL,
@@ -72,11 +72,13 @@ FOREIGN_NEW = Way("new", ("switched",))
 
 @dataclass
 class KeyJob:
-    """A record that is to be written: what its truth must still hold, and what its copy becomes."""
+    """A record that is to be written: what its truth must still hold, and what its copy becomes; `over` is what the
+    copy must still hold, empty where there was none, None where that does not matter."""
 
     pair: Pair
     expected: list[bytes]
     wanted: list[bytes]
+    over: list[bytes] | None = None
 
 
 def key_batches(
@@ -126,9 +128,9 @@ def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Coun
                 counts[_CODES[code]] += 1
                 run.quarantine.release(job.pair)
             else:
-                _reject(run, job.pair, None, _FAULTS[code], digest(job.expected), counts)
+                _reject(run, job.pair, None, FAULT_CODES[code], digest(job.expected), counts)
         if todo:
-            _breathe(run)
+            breathe(run)
     return counts
 
 
@@ -197,6 +199,8 @@ def write_keys(run: Run, family: Family, way: Way, jobs: Sequence[KeyJob]) -> li
             keys += way.names(jobs[i].pair)
             args += (truth_kind, len(jobs[i].expected), *jobs[i].expected)
             args += (copy_kind, len(jobs[i].wanted), *jobs[i].wanted)
+            over = jobs[i].over
+            args += (-1,) if over is None else (len(over), *over)
         commands.append(Command.eval(script("copy"), keys, args))
     codes = [0] * len(jobs)
     for indexes, reply in zip(groups.values(), run.client.run(commands), strict=True):
@@ -235,10 +239,10 @@ def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequen
                 counts[_CODES[code]] += 1
                 run.quarantine.release(pair, name)
             else:
-                _reject(run, pair, name, _FAULTS[code], digest([member_to_wire(kind, value)]), counts)
+                _reject(run, pair, name, FAULT_CODES[code], digest([member_to_wire(kind, value)]), counts)
         todo = _read_members(run, kind, way.names(pair)[0], changed, counts)
         if todo:
-            _breathe(run)
+            breathe(run)
     return counts
 
 
@@ -261,14 +265,24 @@ def _map_members(
     return jobs
 
 
-def write_members(run: Run, family: Family, way: Way, pair: Pair, jobs: Sequence[MemberJob]) -> list[int]:
-    """Sends members to `copy_members.lua`; the codes it gave, in order."""
+def write_members(
+    run: Run,
+    family: Family,
+    way: Way,
+    pair: Pair,
+    jobs: Sequence[MemberJob],
+    over: Sequence[bytes | None] | None = None,
+) -> list[int]:
+    """Sends members to `copy_members.lua`; the codes it gave, in order. `over`: what the copies must still hold."""
     if not jobs:
         return []
     truth_kind, copy_kind = family.kinds[way.truth], family.kinds[way.copy]
-    args: list[Arg] = [*run.guard(*way.phases).args(), truth_kind, copy_kind]
-    for name, value, new_name, new_value in jobs:
+    args: list[Arg] = [*run.guard(*way.phases).args(), truth_kind, copy_kind, 4 if over is None else 6]
+    for i, (name, value, new_name, new_value) in enumerate(jobs):
         args += (name, member_to_wire(truth_kind, value), new_name, member_to_wire(copy_kind, new_value))
+        if over is not None:
+            had = over[i]
+            args += ("none", "") if had is None else ("had", had)
     keys = [run.markers.key_for(pair.old), *way.names(pair)]
     reply = run.client.run([Command.eval(script("copy_members"), keys, args)])[0]
     codes: list[int] = refusal(reply, run.id)
@@ -295,7 +309,7 @@ def _reject(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: 
     counts["quarantined"] += 1
 
 
-def _breathe(run: Run) -> None:
+def breathe(run: Run) -> None:
     """A record is being written faster than we read it: give it a moment, keep the lease."""
     time.sleep(_HOT_PAUSE)
     run.tick()

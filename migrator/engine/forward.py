@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from migrator.engine import indexes
 from migrator.engine.adopt import adopt
+from migrator.engine.alive import left_behind, other_mappings, unadapted
 from migrator.engine.backfill import backfill
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, reached, refusals
+from migrator.engine.lasting import lasting
 from migrator.engine.recover import reconcile
 from migrator.engine.run import Run
 from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep
@@ -119,7 +121,7 @@ def check_contract_asked(run: Run) -> None:
 
 
 def _expand(run: Run, _: _Evidence) -> None:
-    for remark in refusals(run):
+    for remark in (*refusals(run), *other_mappings(run)):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
     claim(run)
     adopt(run)
@@ -150,12 +152,14 @@ def _switch(run: Run, evidence: _Evidence) -> None:
         outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
         hold_on(run, _compare(run, outcome))
     _check_quiet(run)
+    _check_followed(run)
     run.change("switched")
 
 
 def _contract(run: Run, _: _Evidence) -> None:
     hold_on(run, _compare(run, Outcome()))
     _check_quiet(run)
+    _check_followed(run)
     base, epoch = run.options.backup, run.entry.epoch + 1
     if base is not None:
         open_backup(run, epoch).finish()  # it is there from the start, so that a wrong directory is told from it
@@ -169,8 +173,8 @@ def _contract_again(run: Run, _: _Evidence) -> None:
     hold what was not rebuilt yet."""
     base = run.options.backup
     if run.entry.backup or base is None:
-        # A retired name that a crash left would be in the way of retiring what was rebuilt.
-        save_retired(run)
+        # A retired name that a crash left, or a failover brings back, would be in the way of retiring what was rebuilt.
+        lasting(run, lambda: save_retired(run))
         run.change("contracted", swept=False)
     else:
         open_backup(run, run.entry.epoch + 1).finish()
@@ -229,6 +233,14 @@ def _check_quiet(run: Run) -> None:
     if run.client.migrating():
         raise RefusedError(f"{run.id}: slots are moving between nodes",
                            next="let the resharding finish, then run this again")  # fmt: skip
+
+
+def _check_followed(run: Run) -> None:
+    """Raises RefusedError if an adapter that is alive would not follow; says so if there is none."""
+    for remark in left_behind(run):
+        raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
+    if said := unadapted(run):
+        run.note(said)
 
 
 def _sentence(counts: dict[str, int]) -> str:

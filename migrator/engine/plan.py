@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from migrator.client import Command, ResponseError, checked
 from migrator.engine import indexes
+from migrator.engine.alive import adapters_of, left_behind, other_mappings
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import MAX_BYTES, foreign_type
 from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
+from migrator.engine.lasting import replica_risks
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import Session, random_keys
@@ -272,6 +274,7 @@ def member_memory(kind: Kind, name: bytes, value: object) -> int:
 
 def _refused(run: Run, found: _Findings) -> Iterator[Remark]:
     yield from refusals(run)
+    yield from other_mappings(run)
     if "law" in found.remarks:
         yield found.remarks["law"]
     for family in run.families:
@@ -312,8 +315,7 @@ def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
 
 
 def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
-    yield Remark(code="no-adapter", text="no adapter has ever been announced: make sure the application is stopped, or "
-                 "that it writes through the adapters")  # fmt: skip
+    yield from _adapter_risks(run)
     for move in run.module.migration.moves:
         if isinstance(move, KeyMove) and move.same_name:
             text = f"in-place type change: {move.source.template} becomes a {move.target.kind} at contract"
@@ -331,12 +333,20 @@ def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
                      "connection starts the walk of that server again")  # fmt: skip
     elif any(policy.startswith("volatile-") for policy in policies):
         yield Remark(code="volatile", text=f"maxmemory-policy is {policies[0]}: records with a TTL may be evicted")
-    replicas = info_field(run.client, "replication", "connected_slaves")
-    if policies and all(number == "0" for number in replicas):
-        yield Remark(code="no-replica", text="there is no replica: if the server is lost, so is what it had not saved")
+    yield from replica_risks(run)
     yield from _memory_risk(run)
     if found.sampled == 0 and run.entry.phase == "pending":
         yield Remark(code="no-records", text="no record was found at all: check the key template")
+
+
+def _adapter_risks(run: Run) -> Iterator[Remark]:
+    seen = adapters_of(run)
+    if not seen:
+        yield Remark(code="no-adapter", text="no adapter has ever been announced: make sure the application is "
+                     "stopped, or that it writes through the adapters")  # fmt: skip
+    elif not any(one.alive for one in seen):
+        yield Remark(code="no-adapter", text=f"no adapter is alive; the last one seen was {seen[0].instance}")
+    yield from left_behind(run)
 
 
 def _memory_risk(run: Run) -> Iterator[Remark]:

@@ -46,6 +46,10 @@ class Quarantine:
         prefix = address(key, b"")
         return {name[len(prefix) :] for name, r in self._records.items() if r.accepted and name.startswith(prefix)}
 
+    def keys_with_accepted_members(self) -> set[bytes]:
+        found = (parse_address(name) for name, record in self._records.items() if record.accepted)
+        return {key for key, member in found if member is not None}
+
     def accepted_key(self, key: bytes) -> bool:
         record = self._records.get(address(key, None))
         return record is not None and bool(record.accepted)

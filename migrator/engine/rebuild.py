@@ -4,47 +4,33 @@ the inverse of the mapping elsewhere. Later creations and deletions are kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from migrator.client import Arg
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, read_members, scan
-from migrator.engine.copy import (
-    BACKWARD,
-    BATCH_BYTES,
-    KeyJob,
-    Member,
-    MemberJob,
-    copy_keys,
-    copy_members,
-    key_batches,
-    write_keys,
-    write_members,
-)
+from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, scan
+from migrator.engine.copy import BATCH_BYTES, Member, MemberJob, key_batches
 from migrator.engine.guarded import guarded, unlink
-from migrator.engine.put import put_line
+from migrator.engine.lasting import lasting
+from migrator.engine.mend import by_inverse, from_saved, mend_keys, mend_members, mend_members_by_inverse
+from migrator.engine.put import put_key
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import MemberValue, from_items, member_from_wire, member_to_wire, to_items
+from migrator.moves.values import from_items, member_from_wire, member_to_wire
 from migrator.snapshot import backup
 from migrator.snapshot.ndjson import Line
 
 
 def rebuild(run: Run, saved: Path | None) -> None:
     """Makes the old shape whole again in `reverting`, and proves it. May be stopped anywhere and repeated."""
+    # For good, before the inverse fills gaps: a gap must not be the work of a failover, nor cost the exact bytes.
+    lasting(run, lambda: _from_what_is_kept(run, saved))
     for number, family in enumerate(run.families):
-        _names_back(run, family, number)
-        if saved is not None:
-            run.observer.begin(f"{run.id}: rebuild from the backup", None)
-            put_lines(run, family, backup.lines(saved))
-            run.observer.end()
-        _from_retired(run, family, number)
         _from_inverse(run, family, number)
     counts = compare(run, Outcome(), "compare-back")
     if counts["missing"]:
@@ -60,6 +46,17 @@ def rebuild(run: Run, saved: Path | None) -> None:
         )
     for number, family in enumerate(run.families):
         _drop_retired(run, family, number)
+
+
+def _from_what_is_kept(run: Run, saved: Path | None) -> None:
+    """From the newest to the oldest, never over what is right: what is still set aside, then the backup."""
+    for number, family in enumerate(run.families):
+        _names_back(run, family, number)
+        _from_retired(run, family, number)
+        if saved is not None:
+            run.observer.begin(f"{run.id}: rebuild from the backup", None)
+            _from_lines(run, family, backup.newest_lines(saved))
+            run.observer.end()
 
 
 def _names_back(run: Run, family: Family, number: int) -> None:
@@ -103,7 +100,7 @@ def line_members(family: Family, line: Line) -> list[Member]:
     return [(line.items[i], member_from_wire(kind, line.items[i + 1])) for i in range(0, len(line.items), 2)]
 
 
-def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
+def _from_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
     """Puts saved old records in place, each where the new record is still what the mapping makes of it."""
     mine = (
         (pair, line)
@@ -113,11 +110,9 @@ def put_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
     for batch in _batches(mine):
         if family.by_member:
             for pair, line in batch:
-                _put_members(run, family, pair, line_members(family, line))
+                _mend_members(run, family, pair, line_members(family, line))
         else:
-            jobs = [(job, line) for pair, line in batch if (job := _key_job(family, pair, line)) is not None]
-            write_keys(run, family, BACKWARD, [job for job, _ in jobs if job.expected])
-            _put_empty(run, family, [(job.pair, line) for job, line in jobs if not job.expected])
+            _mend_keys(run, family, batch)
         run.observer.advance(len(batch))
         run.tick()
 
@@ -136,25 +131,24 @@ def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Li
         yield batch
 
 
-def _key_job(family: Family, pair: Pair, line: Line) -> KeyJob | None:
-    try:
-        mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
-    except Unmappable:
-        return None  # it was accepted as it is, and lies under its retired name
-    return KeyJob(pair, to_items(family.kinds["new"], mapped), line.items)
+def _mend_keys(run: Run, family: Family, batch: Sequence[tuple[Pair, Line]]) -> None:
+    saved: dict[bytes, list[list[bytes]]] = {}
+    pairs: dict[bytes, Pair] = {}
+    for pair, line in batch:
+        try:
+            mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
+        except Unmappable:
+            continue  # it was accepted as it is, and lies under its retired name
+        if mapped:
+            saved.setdefault(pair.old, []).append(line.items)
+            pairs[pair.old] = pair
+        else:
+            # No new record tells whether it is still there: it comes back unless there is an old one.
+            put_key(run, "reverting", line)
+    mend_keys(run, family, list(pairs.values()), from_saved(family, saved))
 
 
-def _put_empty(run: Run, family: Family, found: Sequence[tuple[Pair, Line]]) -> None:
-    """Records that map to nothing: no new one tells whether they are still there, so they come back unless there is
-    an old one already. By way of the retired name, which nobody else writes."""
-    pairs = [family.from_old(line.key) for _, line in found]
-    for pair, (_, line) in zip(pairs, found, strict=True):
-        if pair is not None:
-            put_line(run, "reverting", replace(line, key=family.retired(pair)))
-    rename(run, family, "revive", ("reverting",), [pair for pair in pairs if pair is not None], anyway=True)
-
-
-def _put_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> None:
+def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> None:
     jobs: list[MemberJob] = []
     for name, value in members:
         try:
@@ -162,7 +156,8 @@ def _put_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]
         except Unmappable:
             continue
     for start in range(0, len(jobs), PAGE_MEMBERS):
-        write_members(run, family, BACKWARD, pair, jobs[start : start + PAGE_MEMBERS])
+        # What changes underfoot was written by an adapter, in both shapes.
+        mend_members(run, family, pair, jobs[start : start + PAGE_MEMBERS])
 
 
 def _from_retired(run: Run, family: Family, number: int) -> None:
@@ -173,12 +168,12 @@ def _from_retired(run: Run, family: Family, number: int) -> None:
         names = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]
         if family.by_member:
             for name, pair in names:
-                put_lines(run, family, dump.collection(run.client, run.client.db, kind, name, pair.key.raw))
+                _from_lines(run, family, dump.collection(run.client, run.client.db, kind, name, pair.key.raw))
         else:
             moved = [Pair(pair.key, name, pair.new) for name, pair in names]
             for batch in key_batches(run, family, "old", moved):
                 shown = [(pair.old, pair.key.raw) for pair in batch]
-                put_lines(run, family, dump.bounded(run.client, run.client.db, kind, shown))
+                _from_lines(run, family, dump.bounded(run.client, run.client.db, kind, shown))
         yield Progress({"scanned": len(names)})
 
     Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
@@ -198,8 +193,8 @@ def _inverse_keys(run: Run, family: Family) -> Step:
         for batch in key_batches(run, family, "new", pairs):
             found = judge_keys(run, family, batch)
             mend = [d.pair for d in found if d.verdict in ("extra", "different", "ttl_drift")]
-            copy_keys(run, family, BACKWARD, mend)
-            yield Progress({"scanned": len(batch), "rebuilt": len(mend)})
+            mend_keys(run, family, mend, by_inverse(family))
+            yield Progress({"scanned": len(batch)})
 
     return step
 
@@ -214,44 +209,10 @@ def _inverse_members(run: Run, family: Family) -> Step:
                 continue
             pages = inner_pages(run.client, visit, name, scan(kind, name))
             for cursor, batch, last in member_batches(kind, pages):
-                rebuilt = _rebuild_members(run, family, pair, batch)
-                yield Progress({"scanned": len(batch), "rebuilt": rebuilt}, Place(name, cursor) if last else Place())
+                mend_members_by_inverse(run, family, pair, batch)
+                yield Progress({"scanned": len(batch)}, Place(name, cursor) if last else Place())
 
     return step
-
-
-def _rebuild_members(run: Run, family: Family, pair: Pair, batch: Sequence[Member]) -> int:
-    """Members whose old one is right keep it, with its exact bytes; the others are rebuilt by the inverse."""
-    old_kind = family.kinds["old"]
-    names = [_old_name(family, pair, name, value) for name, value in batch]
-    _, _, raw, _ = read_members(run, family, pair, names, ())
-    right: list[MemberJob] = []
-    wrong: list[Member] = []
-    for (new_name, new_value), name, have in zip(batch, names, raw, strict=True):
-        value = member_from_wire(old_kind, have)
-        if have is not None and _maps_to(family, pair, (name, value), (new_name, new_value)):
-            right.append((new_name, new_value, name, value))
-        else:
-            wrong.append((new_name, new_value))
-    if wrong:
-        copy_members(run, family, BACKWARD, pair, wrong)
-    elif right:
-        write_members(run, family, BACKWARD, pair, right[:1])  # nothing to write but the expiry of the collection
-    return len(wrong)
-
-
-def _old_name(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
-    try:
-        return family.unmap_member(pair, name, value)[0]
-    except Unmappable:
-        return name  # copying lists it in the quarantine, and the comparison then says what is missing
-
-
-def _maps_to(family: Family, pair: Pair, old: Member, new: Member) -> bool:
-    try:
-        return family.map_member(pair, *old) == new
-    except Unmappable:
-        return False
 
 
 def _drop_retired(run: Run, family: Family, number: int) -> None:

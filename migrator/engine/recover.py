@@ -83,6 +83,7 @@ def _compare_again(run: Run, markers: dict[int, Marker | None]) -> None:
             next=f"look at them with: migrator verify {run.module.number}",
         )
     _set(run, {slot: markers[slot] for slot in slots}, here, run.entry.checksum)
+    run.make_durable(*here, run.entry.checksum)
     run.put("recovered", f"{len(slots)} slots compared again and set to {run.entry.phase}",
             run.ledger.forget_words(run.id), intent=None, swept=False)  # fmt: skip
 
@@ -92,6 +93,7 @@ def _set_forward(run: Run, markers: dict[int, Marker | None]) -> None:
     here = (run.entry.phase, run.entry.epoch)
     behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) != here}
     _set(run, behind, here, run.entry.checksum)
+    run.make_durable(*here, run.entry.checksum)
     run.put("recovered", f"{len(behind)} slots set to {run.entry.phase}", run.ledger.forget_words(run.id),
             intent=None, cleaning=run.entry.cleaning or run.entry.phase == "pending")  # fmt: skip
 

@@ -9,7 +9,8 @@ from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
-from migrator.engine.put import put_line
+from migrator.engine.lasting import lasting
+from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
@@ -43,33 +44,55 @@ def restore(run: Run) -> None:
                            next=f"go on with: migrator rollback {run.module.number} --backup DIR --yes")  # fmt: skip
     if run.entry.phase == "contracted" and not run.entry.swept:
         # What contract had not set aside yet is in no backup: under its own name it would be discarded.
-        retire_all(run)
+        lasting(run, lambda: retire_all(run))
     if run.entry.phase != "closed":
         run.change("closed", rolled_back=True, swept=False)
-    epoch = run.entry.epoch
-    discarded = directory_for(base / f"discarded-{epoch}", run.names.namespace, run.id, epoch, "discarded")
-    saving = Backup.create(discarded, run.names.namespace, run.id, run.entry.epoch, "discarded")
     if not run.entry.discarded:
-        for number, family in enumerate(run.families):
-            _discard(run, family, number, saving)
-        # Once: what is put back from here on is not to be discarded by a second attempt.
-        run.put("discarded", f"later writes are in {discarded.parent.name}", discarded=True)
-    for number, family in enumerate(run.families):
-        _retired_back(run, family, number)
-    _put_saved(run, path)
+        where = base / f"discarded-{run.entry.epoch}"
+        lasting(run, lambda: _discard_all(run, where))
+        # Once, and under an epoch that ends here: what is put back from here on is not to be discarded by a second
+        # attempt, nor by a batch of the first that is delivered late.
+        run.change("closed", detail=f"later writes are in {where.name}", discarded=True)
+    lasting(run, lambda: _put_back(run, path))
     run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False,
                restored=True)  # fmt: skip
     clean(run)
 
 
+def _put_back(run: Run, path: Path) -> None:
+    for number, family in enumerate(run.families):
+        _retired_back(run, family, number)
+    _put_saved(run, path)
+
+
 def _put_saved(run: Run, path: Path) -> None:
+    """From the newest to the oldest, never over what is there: a record may have been saved by several contracts."""
     run.observer.begin(f"{run.id}: restore", None)
-    for line in backup.lines(path):
-        if any(f.from_old(line.key) and line.kind in f.kinds.values() for f in run.families):
-            put_line(run, "closed", line)
+    accepted = run.quarantine.keys_with_accepted_members()
+    collections = Collections(run, "closed")
+    for line in backup.newest_lines(path):
+        for family in run.families:
+            pair = family.from_old(line.key)
+            if pair is None or line.kind not in family.kinds.values():
+                continue
+            if not family.by_member:
+                put_key(run, "closed", line)
+            elif line.key in accepted:
+                # Retired and saved again when all but the accepted members were gone: older copies have the others.
+                put_members(run, "closed", line)
+            else:
+                collections.put(family, pair, line)
         run.observer.advance(1)
         run.tick()
     run.observer.end()
+
+
+def _discard_all(run: Run, where: Path) -> None:
+    epoch = run.entry.epoch
+    path = directory_for(where, run.names.namespace, run.id, epoch, "discarded")
+    saving = Backup.create(path, run.names.namespace, run.id, epoch, "discarded", run.lease.fence.number)
+    for number, family in enumerate(run.families):
+        _discard(run, family, number, saving)
 
 
 def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
@@ -102,7 +125,7 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
 
 
 def _retired_back(run: Run, family: Family, number: int) -> None:
-    """What contract had set aside but not yet removed takes its own name again."""
+    """What contract had set aside but not yet removed takes its own name again: it is newer than what was saved."""
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]

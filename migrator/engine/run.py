@@ -96,7 +96,15 @@ class Run:
 
     def make_durable(self, phase: Phase, epoch: int, checksum: str) -> None:
         """Before anything relies on what was written, least of all a removal: the replicas have it."""
-        missing = self.markers.durable(self.lease.fence, (phase, epoch), checksum)
+        self._unsaid(self.lease.durable(self.tick))
+        self._unsaid(self.markers.durable(self.lease.fence, (phase, epoch), checksum))
+
+    def put_for_good(self, what: str, detail: str, also: Iterable[Words] = (), **changes: object) -> None:
+        """`put` for what other migrations and the next command go by: the replicas have it."""
+        self.put(what, detail, also, **changes)
+        self._unsaid(self.lease.durable(self.tick))
+
+    def _unsaid(self, missing: str) -> None:
         if missing:
             self.note(missing)
 

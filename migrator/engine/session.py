@@ -69,23 +69,37 @@ class Session:
         # Of unknown ones too: where the ledger is lost, their markers say how high the fence has been.
         modules = self.modules.all
         for _ in range(_ATTEMPTS):
+            before = self.client.processes()
             try:
                 self._seen = {module.id: self._markers(lease, module).raise_fence(lease.fence) for module in modules}
             except FenceTakenError as taken:
                 # After a failover the lease was given a number that a marker has seen: take a higher one.
                 lease.fence = take_lease_again(lease, taken.number + 1)
-            else:
-                return
+                continue
+            self._make_durable(lease)
+            if self.client.processes() == before:
+                return  # else a failover may have taken the fence back before the replicas had it
         raise LeaseHeldError("the fence keeps rising: another process takes the lease in turns",
                              next="see who holds it with: migrator lock show")  # fmt: skip
+
+    def _make_durable(self, lease: Lease) -> None:
+        """What is relied on from here on stays in a failover: the fences, and what the ledger says."""
+        missing = [lease.durable()]
+        for module in self.modules.all:
+            there = [slot for slot, marker in self._seen[module.id].items() if marker is not None]
+            missing.append(self._markers(lease, module).fence_durable(lease.fence, there))
+        for text in dict.fromkeys(filter(None, missing)):
+            self.observer.say(text)
 
     def fence_off(self, number: int) -> None:
         """Raises the fence to a number that nobody holds."""
         fence, known = Fence(number, f"broken-{secrets.token_hex(4)}"), self.entries()
         for module in self.modules.all:
             if module.id in known:
+                markers = Markers(self.client, self.names, module.id, slots_of(self.client, module))
                 with suppress(FenceTakenError):  # somebody has taken the lease already, with a higher number
-                    Markers(self.client, self.names, module.id, slots_of(self.client, module)).raise_fence(fence)
+                    seen = markers.raise_fence(fence)
+                    markers.fence_durable(fence, [slot for slot, marker in seen.items() if marker is not None])
 
     def _markers(self, lease: Lease, module: Module) -> Markers:
         markers = Markers(self.client, self.names, module.id, slots_of(self.client, module))

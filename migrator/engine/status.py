@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migrator.client import Command, checked
+from migrator.engine.alive import adapters_of
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.ledger import Entry, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
-from migrator.models import FamilyStatus, MigrationStatus, QuarantineCounts, StatusResult, TallyResult, number_of, show
+from migrator.models import (
+    AdapterStatus,
+    Drift,
+    FamilyStatus,
+    MigrationStatus,
+    QuarantineCounts,
+    StatusResult,
+    TallyResult,
+    iso,
+    number_of,
+    show,
+)
 from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import count_words
@@ -55,8 +67,26 @@ def migration_status(session: Session, module: Module, entries: dict[str, Entry]
         waiting_for=waiting,
         owner=owner,
         quarantine=QuarantineCounts(open=run.quarantine.open, accepted=run.quarantine.accepted),
+        drift=_drift(entry),
+        adapters=_adapters(session, run) if entries else (),
         next=next_command(module, entry, run, blocked=blocked_by(module, session.modules, entries) is not None,
                           known=module.id in entries),
+    )  # fmt: skip
+
+
+def _drift(entry: Entry) -> Drift | None:
+    found = entry.comparison
+    if found is None or found.epoch != entry.epoch:
+        return None
+    return Drift(at=iso(found.at), **found.model_dump(include=set(Drift.model_fields) - {"at"}))
+
+
+def _adapters(session: Session, run: Run) -> tuple[AdapterStatus, ...]:
+    now = server_ms(session.client, session.names)
+    return tuple(
+        AdapterStatus(instance=one.instance, version=one.version, protocol=one.protocol, last_seen=iso(one.last_seen),
+                      seconds_ago=max(0, (now - one.last_seen) // 1000), alive=one.alive)
+        for one in adapters_of(run)
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from migrator.engine.compare import judge_keys
 from migrator.engine.copy import key_batches
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.guards import release_claim
+from migrator.engine.lasting import lasting
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DifferencesError, RefusedError
@@ -29,8 +30,7 @@ _REMOVE = {"hash": "HDEL", "zset": "ZREM", "set": "SREM"}
 
 def sweep(run: Run) -> None:
     """Everything after the marker says `contracted`; may be stopped anywhere and repeated."""
-    counts = retire_all(run)
-    saved = save_retired(run)
+    counts, saved = lasting(run, lambda: (retire_all(run), save_retired(run)))
     left = counts["unmoved"] + counts["taken"]
     if left:
         # Looked at again by the next run: the cause may be settled by then.
@@ -43,9 +43,10 @@ def sweep(run: Run) -> None:
     markers, entry = run.markers, run.entry
     now = (entry.phase, entry.epoch)
     markers.set(run.lease.fence, now, now, "", markers.slots)
+    run.make_durable(*now, "")
     release_claim(run)
-    run.put("swept", f"{number_of(saved, 'old record')} saved and removed", run.ledger.forget_words(run.id), swept=True,
-            saved=True)  # fmt: skip
+    detail = f"{number_of(saved, 'old record')} saved and removed"
+    run.put_for_good("swept", detail, run.ledger.forget_words(run.id), swept=True, saved=True)
     run.observer.say(f"{run.id}: the old shape is removed ({number_of(saved, 'record')} in the backup)")
 
 
@@ -140,7 +141,7 @@ def open_backup(run: Run, epoch: int = 0) -> Backup:
     if base is None:
         raise RefusedError(f"{run.id}: the old shape is not removed without a backup", next="add --backup DIR")
     path = directory_for(base, run.names.namespace, run.id, epoch, "contract")
-    return Backup.create(path, run.names.namespace, run.id, epoch, "contract")
+    return Backup.create(path, run.names.namespace, run.id, epoch, "contract", run.lease.fence.number)
 
 
 class _Saver:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from migrator.client import Arg, Client, checked
+from migrator.client import Arg, Client, Command, Reply, checked, replicate
 from migrator.errors import FencedError, LeaseHeldError, RefusedError
 from migrator.names import Names
 from migrator.phases import Fence
@@ -59,6 +59,15 @@ class Lease:
         if self.due:
             self.write(())
 
+    def durable(self, tick: Callable[[], None] = lambda: None) -> str:
+        """Waits until every replica has what was written to the namespace's own keys. Returns what it could not do.
+
+        Raises RefusedError if too few replicas follow within the client's patience, FencedError if the lease is lost.
+        """
+        args = (self.fence.number, self.fence.token, int(self.seconds * 1000))
+        renewal = Command.eval(script("leased"), [self.names.lease], args)
+        return replicate(self.client, renewal, self._accept, tick, self.clock)
+
     def release(self) -> None:
         """Gives the lease back; nothing happens if it is lost already."""
         try:
@@ -71,7 +80,9 @@ class Lease:
         flat: list[Arg] = [self.fence.number, self.fence.token, ms]
         for words in commands:
             flat += [len(words), *words]
-        reply = self.client.eval(script("leased"), keys, flat)
+        self._accept(self.client.eval(script("leased"), keys, flat))
+
+    def _accept(self, reply: Reply) -> None:
         if reply[0] == b"fenced":
             raise FencedError(
                 "another process took the lease over; this one stops without another write",

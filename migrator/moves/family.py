@@ -77,6 +77,10 @@ class Family:
     def retired(self, pair: Pair) -> bytes:
         return self._names.beside("old", self._id, pair.key.raw, self._tag(pair.key.raw))
 
+    def aside(self, pair: Pair) -> bytes:
+        """Where a collection that is put back comes together; no key of a member move is staged otherwise."""
+        return self._staged(pair.key)
+
     def fault(self, pair: Pair) -> str:
         """Why this record cannot move at all, whatever it holds; else empty."""
         if self._slots.slot(pair.old) != self._slots.slot(pair.new):
@@ -87,8 +91,11 @@ class Family:
 
     def _pair(self, key: Key) -> Pair:
         if self.same_name:
-            return Pair(key, key.raw, self._names.beside("staged", self._id, key.raw, self._tag(key.raw)))
+            return Pair(key, key.raw, self._staged(key))
         return Pair(key, key.raw, self.move.target.format(key))
+
+    def _staged(self, key: Key) -> bytes:
+        return self._names.beside("staged", self._id, key.raw, self._tag(key.raw))
 
     def _tag(self, key: bytes) -> bytes:
         return self._slots.slot_tag(self._slots.slot(key))

@@ -57,12 +57,13 @@ def checksum(source: bytes) -> str:
     return hashlib.sha256(source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).hexdigest()
 
 
-def load(directory: Path) -> Modules:
+def load(directory: Path | str) -> Modules:
     """All modules of a directory.
 
     Raises UsageError for a directory that is not there, two modules with one number, a module that does not import
     or has no `migration`.
     """
+    directory = Path(directory)
     if not directory.is_dir():
         raise UsageError(
             f"there is no directory {str(directory)!r} with migrations",

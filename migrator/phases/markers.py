@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from migrator.client import Arg, Client, Command, Reply, ResponseError, checked, exchange
+from migrator.client import Arg, Client, Command, Reply, ResponseError, checked, replicate
 from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
 from migrator.names import Names
 from migrator.phases.table import PHASES, Phase, transition
 from migrator.scripts import script
 
 _BATCH = 2048
-_WAIT_MS = 1000
+_RUN = 256
 FORMAT = b"1"
 
 
@@ -160,15 +160,9 @@ class Markers:
     def durable(self, fence: Fence, now: tuple[Phase, int], checksum: str) -> str:
         """Waits until every replica has the markers, then reads them back on every node. Returns what it could not do.
 
-        On an idle connection WAIT answers for old writes, so each primary gets a write on that same connection first.
         Raises RefusedError if too few replicas follow within the client's patience.
         """
-        unsaid = ""
-        for node in self._client.nodes():
-            replicas = _replicas(self._client.on_node(node, ("INFO", "replication"))[0])
-            slot = next((s for s in self.slots if self._client.node_of(self.key(s)).id == node.id), None)
-            if replicas and slot is not None:
-                unsaid = unsaid or self._wait(slot, replicas, (fence, now, checksum))
+        unsaid = self._replicate("marker", (fence.number, fence.token, *now, *now, checksum), self.slots)
         for slot, marker in self.read().items():
             if marker is None or (marker.phase, marker.epoch) != now:
                 raise FencedError(
@@ -176,24 +170,30 @@ class Markers:
                 )
         return unsaid
 
-    def _wait(self, slot: int, replicas: int, state: tuple[Fence, tuple[Phase, int], str]) -> str:
-        fence, now, checksum = state
-        key = self.key(slot)
-        write = Command.eval(script("marker"), [key], (fence.number, fence.token, *now, *now, checksum))
-        until = self._clock() + self._client.patience
-        while True:
-            node = self._client.node_of(key)
-            _, acknowledged = exchange(node, [write.packed(whole=True), ("WAIT", replicas, _WAIT_MS)])
-            if isinstance(acknowledged, ResponseError):
-                return f"WAIT is not permitted on {node.address}: a failover may lose the last writes"
-            if acknowledged >= replicas:
-                return ""
-            if self._clock() > until:
-                raise RefusedError(
-                    f"{node.address}: {acknowledged} of {replicas} replicas follow; a failover could lose the phase",
-                    next="wait until the replicas have caught up, then run the command again",
-                )
-            self.tick()
+    def fence_durable(self, fence: Fence, slots: Collection[int]) -> str:
+        """Waits until every replica has the fence, raised in these slots before. Returns and raises as `durable`."""
+        return self._replicate("fence", (fence.number, fence.token), slots)
+
+    def _replicate(self, name: str, args: tuple[Arg, ...], slots: Collection[int]) -> str:
+        """Writes one marker on each primary and waits for its replicas."""
+        unsaid = ""
+        for key in self._one_on_each(list(slots)):
+            write = Command.eval(script(name), [key], args)
+            missing = replicate(self._client, write, lambda reply: refusal(reply, self._id), self.tick, self._clock)
+            unsaid = unsaid or missing
+        return unsaid
+
+    def _one_on_each(self, slots: list[int]) -> Iterable[bytes]:
+        """A marker on each primary that has any of these slots."""
+        found: dict[str, bytes] = {}
+        number = len(self._client.nodes())
+        # Slots lie in long runs: a few of them nearly always know every primary.
+        for slot in (*slots[::_RUN], *slots):
+            key = self.key(slot)
+            found.setdefault(self._client.node_of(key).id, key)
+            if len(found) == number:
+                break
+        return found.values()
 
     def _scripts(self, slots: Collection[int], name: str, args: tuple[Arg, ...]) -> list[Reply]:
         chosen, code = list(slots), script(name)
@@ -223,12 +223,3 @@ def _marker(id: str, reply: Reply) -> Marker | None:
             next="use the version of migrator that wrote it",
         )
     return Marker(name, int(epoch), Fence(int(fence or 0), (token or b"").decode()), (checksum or b"").decode())
-
-
-def _replicas(info: Reply) -> int:
-    if not isinstance(info, bytes):
-        return 0
-    for line in info.splitlines():
-        if line.startswith(b"connected_slaves:"):
-            return int(line.split(b":")[1])
-    return 0

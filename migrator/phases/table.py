@@ -43,6 +43,7 @@ TABLE: tuple[Transition, ...] = (
     Transition("contracted", "closed"),
     Transition("switched", "closed"),
     Transition("reverting", "closed"),
+    Transition("closed", "closed"),  # discarding is over: what comes back has an epoch of its own
     Transition("closed", "pending"),
     # Repeated steps: what was seen no longer counts (a slot lost its marker in a failover), so walk again.
     Transition("backfilled", "expanded"),

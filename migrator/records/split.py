@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +15,16 @@ _SPLIT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _STRING = msgspec.json.Decoder(str)
 _BOM = b"\xef\xbb\xbf"
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]', re.DOTALL)
+_SPACE = b" \t\r\n"
+
+
+class Span(NamedTuple):
+    """Where a property's value stands: text[start:end]."""
+
+    name: str
+    start: int
+    end: int
 
 
 def split(text: bytes) -> tuple[dict[str, bytes], bool]:
@@ -79,3 +91,38 @@ def is_json(text: bytes) -> bool:
         return bytes(_VALUE.decode(text)) == text
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
+
+
+def spans(text: bytes) -> list[Span]:
+    """The properties of a JSON object in the order they come, repeated ones too. `text` has passed `split`."""
+    found: list[Span] = []
+    depth, name, start = 0, b"", -1
+    for token in _TOKEN.finditer(text):
+        mark = text[token.start()]
+        if depth == 1 and start < 0 and mark == ord('"'):
+            name = token[0]
+        elif depth == 1 and mark == ord(":"):
+            start = token.end()
+        elif depth == 1 and start >= 0 and mark in b",}":
+            value = text[start : token.start()]
+            end = token.start() - len(value) + len(value.rstrip(_SPACE))
+            found.append(Span(read_string(name).decode(), end - len(value.strip(_SPACE)), end))
+            start = -1
+        depth += (mark in b"{[") - (mark in b"}]")
+    return found
+
+
+def edit(text: bytes, found: Sequence[Span], replaced: Iterable[tuple[Span, bytes]], added: Iterable[bytes]) -> bytes:
+    """An object with new bytes for some values and new properties (`"name":value`) behind the last; the rest stays.
+
+    `found` are the spans of `text`, at least one.
+    """
+    last = found[-1].end
+    changes = [*((span.start, span.end, value) for span, value in replaced)]
+    changes += [(last, last, b"," + one) for one in added]
+    out: list[bytes] = []
+    at = 0
+    for start, end, value in sorted(changes, key=lambda change: change[:2]):
+        out += (text[at:start], value)
+        at = end
+    return b"".join([*out, text[at:]])

@@ -19,15 +19,19 @@ local function enter()
 end
 local function is(key) return redis.call('TYPE', key).ok end
 
--- resolve(phase): which key is the truth, which its copy; names by TYPE, retired or swapped as the phase wants it.
+-- resolve(phase, at): which key is the truth, which its copy; names by TYPE, retired or swapped as the phase wants it.
+-- `at`: where the record's keys begin, if not at KEYS[2].
 -- A table: truth, its type, the kind it should be, new (the shape), copy, copy_type, copy_kind, left (an old key that
 -- stays if the truth is missing); or nil and the reply {"two"} where both names hold a new record.
-local function resolve(phase)
-  local layout, mode, kind, kind2, old, new = ARGV[1], ARGV[3], ARGV[4], ARGV[5], KEYS[2], KEYS[3]
+local function resolve(phase, at)
+  at = at or 2
+  local layout, mode, kind, kind2 = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+  local both = layout == 'both' or layout == 'last'
+  local old, new, retired = KEYS[at], both and KEYS[at + 1], KEYS[at + 2]
   local function only(key, type, left)
     return {truth = key, type = type, kind = kind2, new = true, copy_type = 'none', left = left}
   end
-  local was, now = is(old), (layout == 'both' or layout == 'last') and is(new) or 'none'
+  local was, now = is(old), both and is(new) or 'none'
   if layout == 'new' then return only(old, was) end
   if mode == 'swap' and was == kind2 then
     if now ~= 'none' then return nil, {'two'} end
@@ -41,8 +45,8 @@ local function resolve(phase)
   elseif layout ~= 'last' then
     return {truth = old, type = was, kind = kind, copy = new, copy_type = now, copy_kind = kind2}
   end
-  local gone = was == kind and (now == kind2 or (mode == 'members' and now == 'none')) and is(KEYS[4]) == 'none'
-  if gone then redis.call('RENAME', old, KEYS[4]) end
+  local gone = was == kind and (now == kind2 or (mode == 'members' and now == 'none')) and is(retired) == 'none'
+  if gone then redis.call('RENAME', old, retired) end
   if mode ~= 'swap' or (was == kind and not gone) then return only(new, now, was == kind and not gone and old) end
   if now ~= kind2 or not (gone or was == 'none') then return only(old, was) end
   redis.call('RENAME', new, old)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,14 +20,19 @@ from migrator.snapshot.ndjson import Line, decode, encode
 
 MANIFEST = "manifest.json"
 PART_BYTES = 32 * 1024 * 1024  # uncompressed; bounds what is not yet durable, and memory
+_LOCK_SECONDS = 30.0
 
 
 class Part(BaseModel):
+    """One file. `fence` is the number of the lease it was written under: what a stalled process adds late is older
+    than what its successor has written already."""
+
     model_config = ConfigDict(frozen=True)
 
     file: str
     sha256: str
     lines: int
+    fence: int = 0
 
 
 class Manifest(BaseModel):
@@ -39,6 +47,11 @@ class Manifest(BaseModel):
     purpose: str
     parts: tuple[Part, ...] = ()
 
+    @property
+    def in_order(self) -> list[Part]:
+        """The parts from the oldest to the newest."""
+        return sorted(self.parts, key=lambda part: part.fence)
+
 
 class Backup:
     """One backup directory, written in parts: a part counts once the manifest names it.
@@ -47,8 +60,8 @@ class Backup:
     was fenced: no file is ever written by two, and the manifest takes along what another one added.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, manifest: Manifest, fence: int) -> None:
+        self.directory, self.fence = directory, fence
         self.manifest = manifest
         self._file: gzip.GzipFile | None = None
         self._raw: BinaryIO | None = None
@@ -56,8 +69,11 @@ class Backup:
         self._mark = secrets.token_hex(4)
 
     @staticmethod
-    def create(directory: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Backup:
-        """A new backup, or the one that is there, to be continued. Raises RefusedError if it belongs to another run."""
+    def create(directory: Path, namespace: str, migration: str, epoch: int, purpose: str, fence: int) -> Backup:
+        """A new backup, or the one that is there, to be continued under the lease of that fence.
+
+        Raises RefusedError if it belongs to another run.
+        """
         fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -66,11 +82,11 @@ class Backup:
                 f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR"
             ) from None
         if not (directory / MANIFEST).exists():
-            return Backup(directory, fresh)
+            return Backup(directory, fresh, fence)
         found = read_manifest(directory)
         if found.model_copy(update={"parts": ()}) != fresh:
             raise RefusedError(f"{directory} holds another backup", next="give another --backup DIR")
-        return Backup(directory, found)
+        return Backup(directory, found, fence)
 
     @property
     def full(self) -> bool:
@@ -94,7 +110,7 @@ class Backup:
         self._raw.close()
         temporary = self.directory / f"part-{self._mark}.tmp"
         digest = _sha256(temporary)
-        part = Part(file=self._place(temporary), sha256=digest, lines=self._lines)
+        part = Part(file=self._place(temporary), sha256=digest, lines=self._lines, fence=self.fence)
         self.manifest = self.manifest.model_copy(update={"parts": (*self.manifest.parts, part)})
         self._write_manifest()
         self._file, self._raw, self._bytes, self._lines = None, None, 0, 0
@@ -118,6 +134,10 @@ class Backup:
                 return name
 
     def _write_manifest(self) -> None:
+        with _alone(self.directory):
+            self._merge()
+
+    def _merge(self) -> None:
         if (self.directory / MANIFEST).exists():
             known = read_manifest(self.directory).parts
             mine = tuple(part for part in self.manifest.parts if part not in known)
@@ -132,6 +152,29 @@ class Backup:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Nobody else merges the manifest meanwhile, or a part that counts already would be taken out of it again.
+
+    The kernel lets go of the lock when its process ends, not when it is only stopped. Raises RefusedError then.
+    """
+    until = time.monotonic() + _LOCK_SECONDS
+    with (directory / "manifest.lock").open("ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise RefusedError(f"another process writes to {directory} and does not go on",
+                                       next="end that process, then run the same command again") from None  # fmt: skip
+                time.sleep(0.05)
+            except OSError as error:
+                raise UsageError(f"{directory} lies where files cannot be locked ({error.strerror})",
+                                 next="give another --backup DIR") from None  # fmt: skip
+        yield
 
 
 def directory_for(base: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Path:
@@ -166,12 +209,24 @@ def check(directory: Path) -> Manifest:
 
 
 def lines(directory: Path) -> Iterator[Line]:
-    """Every record of a checked backup, in the order it was written."""
-    for part in read_manifest(directory).parts:
+    """Every record of a checked backup, from the oldest to the newest."""
+    for part in read_manifest(directory).in_order:
         path = directory / part.file
         with gzip.open(path, "rb") as file:
             for number, raw in enumerate(file, 1):
                 yield decode(raw, f"{path}:{number}")
+
+
+def newest_lines(directory: Path) -> Iterator[Line]:
+    """The same from the newest to the oldest: of a collection the last part first, part 0 at its end.
+
+    Holds one file of the backup in memory, see PART_BYTES.
+    """
+    for part in reversed(read_manifest(directory).in_order):
+        path = directory / part.file
+        raws = gzip.decompress(path.read_bytes()).splitlines()
+        for number in range(len(raws), 0, -1):
+            yield decode(raws[number - 1], f"{path}:{number}")
 
 
 def _sync(file: BinaryIO) -> None:

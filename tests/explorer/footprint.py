@@ -12,7 +12,7 @@ from migrator.scripts import script
 
 Words = Sequence[Arg]
 
-_NOTHING = {b"INFO", b"TIME", b"PING", b"WAIT", b"EVAL"}
+_NOTHING = {b"INFO", b"ROLE", b"TIME", b"PING", b"WAIT", b"EVAL"}
 _READS = {
     b"GET", b"STRLEN", b"HGET", b"HMGET", b"HGETALL", b"HKEYS", b"HLEN", b"HSCAN", b"ZSCAN", b"SSCAN", b"ZRANGE",
     b"ZMSCORE", b"ZCARD", b"SMEMBERS", b"SISMEMBER", b"SMISMEMBER", b"LRANGE", b"TYPE", b"EXISTS", b"MEMORY",
@@ -53,31 +53,31 @@ class Footprint:
 
 def footprint(words: Words, reply: Reply = None) -> Footprint:
     """What the command may touch; with its reply, what it did: a script that was refused has read the marker alone."""
-    name = _bytes(words[0]).upper()
+    name = as_bytes(words[0]).upper()
     if name in _NOTHING:
         return Footprint()
     if name == b"EVALSHA":
         refused = isinstance(reply, list) and bool(reply) and reply[0] in _REFUSALS
-        return Footprint(reads=frozenset({_bytes(words[3])})) if refused else _of_script(words)
+        return Footprint(reads=frozenset({as_bytes(words[3])})) if refused else _of_script(words)
     if name == b"RANDOMKEY":
         return Footprint(scans=b"")
     if name == b"SCAN":
-        glob = _bytes(words[3])
+        glob = as_bytes(words[3])
         return Footprint(scans=glob.split(b"*")[0].replace(b"\\", b""))
     if name == b"RENAME":
-        return Footprint(writes=frozenset({_bytes(words[1]), _bytes(words[2])}))
-    key = frozenset({_bytes(words[2 if name == b"MEMORY" else 1])})
+        return Footprint(writes=frozenset({as_bytes(words[1]), as_bytes(words[2])}))
+    key = frozenset({as_bytes(words[2 if name == b"MEMORY" else 1])})
     return Footprint(reads=key) if name in _READS else Footprint(writes=key)
 
 
 def _of_script(words: Words) -> Footprint:
-    name, keys = _names()[_bytes(words[1])], [_bytes(word) for word in words[3 : 3 + int(words[2])]]
+    name, keys = _names()[as_bytes(words[1])], [as_bytes(word) for word in words[3 : 3 + int(words[2])]]
     first, rest = frozenset(keys[:1]), frozenset(keys[1:])
     if name in _MARKING_SCRIPTS:
         return Footprint(writes=first)
     if name == "leased":
         # That it is renewed is nobody's business but who takes it over; a release is.
-        released = _bytes(words[3 + len(keys) + 2]) == b"0"
+        released = as_bytes(words[3 + len(keys) + 2]) == b"0"
         return Footprint(writes=first | rest) if released else Footprint(reads=first, writes=rest)
     reads_only = name in _READING_SCRIPTS
     return Footprint(reads=first | rest) if reads_only else Footprint(reads=first, writes=rest)
@@ -90,16 +90,16 @@ def _names() -> dict[bytes, str]:
 
 def script_of(words: Words) -> str:
     """The script a command calls; empty if it calls none."""
-    return _names().get(_bytes(words[1]), "") if _bytes(words[0]) == b"EVALSHA" else ""
+    return _names().get(as_bytes(words[1]), "") if as_bytes(words[0]) == b"EVALSHA" else ""
 
 
 def described(words: Words) -> str:
     """A step in a schedule, for people."""
     name = script_of(words)
     if not name:
-        return b" ".join(_bytes(word) for word in words[:2]).decode(errors="replace")
+        return b" ".join(as_bytes(word) for word in words[:2]).decode(errors="replace")
     return f"{name}.lua"
 
 
-def _bytes(word: object) -> bytes:
+def as_bytes(word: object) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()

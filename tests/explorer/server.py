@@ -1,7 +1,7 @@
 """One fakeredis whose whole state can be kept and put back, and whose scripts can be changed in memory.
 
-What fakeredis does not have is answered here, as a server with no replica, no memory limit and one life does: INFO.
-MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". A script is found by its digest only.
+What fakeredis does not have is answered here, as a server with no replica, no memory limit and one life does: INFO,
+ROLE. MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". A script is found by its digest only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from redis.exceptions import ResponseError
 
 from migrator.client import Reply
 from migrator.scripts import script
-from tests.explorer.footprint import Words, footprint, script_names
+from tests.explorer.footprint import Words, as_bytes, footprint, script_names
 
 Ask = Callable[[Words], Reply]
 _INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+_ANSWERS: dict[bytes, Reply] = {b"INFO": _INFO, b"ROLE": [b"master", 0, []]}
 
 
 class FakeServer:
@@ -53,8 +54,8 @@ class FakeServer:
 
     def run(self, words: Words) -> Reply:
         """The reply; a refusal is a value."""
-        if words[0] in ("INFO", b"INFO"):
-            return _INFO
+        if (name := as_bytes(words[0]).upper()) in _ANSWERS:
+            return _ANSWERS[name]
         items = self._server.dbs[0]._dict
         for key in footprint(words).writes & items.keys():
             items[key] = copy.deepcopy(items[key])  # what was kept stays as it was

@@ -39,9 +39,9 @@ def json_from_hash(fields: Mapping[bytes, bytes]) -> bytes:
 
 
 def _known(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    properties = [_property(field, write(fields[field])) for field, write in _WRITERS.items() if field in fields]
+    properties = [property_json(field, write(fields[field])) for field, write in WRITERS.items() if field in fields]
     canceled = b"true" if fields[b"Status"] == CANCELED else b"false"
-    return [*properties, _property(b"IsCanceled", canceled)]
+    return [*properties, property_json(b"IsCanceled", canceled)]
 
 
 def _later(fields: Mapping[bytes, bytes]) -> list[bytes]:
@@ -49,17 +49,17 @@ def _later(fields: Mapping[bytes, bytes]) -> list[bytes]:
     properties = []
     started = fields.get(b"StartedAtUnix")
     if started and started != derived_start(fields):
-        properties.append(_property(b"StartedAtUnix", whole("StartedAtUnix", started)))
+        properties.append(property_json(b"StartedAtUnix", whole("StartedAtUnix", started)))
     version = fields.get(b"Version")
     if version:
-        properties.append(_property(b"Version", whole("Version", version)))
+        properties.append(property_json(b"Version", whole("Version", version)))
     return properties
 
 
 def _unknown(fields: Mapping[bytes, bytes]) -> list[bytes]:
     properties = []
     for field, value in fields.items():
-        if field in _WRITERS or field in (b"StartedAtUnix", b"Version"):
+        if field in WRITERS or field in (b"StartedAtUnix", b"Version"):
             continue
         if known_name(field.decode()) is not None:
             raise Unmappable("a field's name clashes with a property of the job")
@@ -67,7 +67,7 @@ def _unknown(fields: Mapping[bytes, bytes]) -> list[bytes]:
     return properties
 
 
-def _property(field: bytes, value: bytes) -> bytes:
+def property_json(field: bytes, value: bytes) -> bytes:
     return b'"%s%s":%s' % (field[:1].lower(), field[1:], value)
 
 
@@ -104,7 +104,7 @@ def _date(name: str, print_json: Callable[[Moment], bytes], value: bytes) -> byt
     return b'"%s"' % print_json(moment)
 
 
-_WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
+WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"Id": write_string,
     b"Name": write_string,
     b"Status": _status,

@@ -1,0 +1,129 @@
+"""Claiming: the heads of the queue that are due, one script call where only hashes are left.
+
+A script may touch only keys that it is given, and which job is at the head it finds out itself. So a call names the
+heads that the last answer told of, and takes one only if it is the head by then; else it tells the heads, and is
+called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from migrator.adapters import jobs_rules as rules
+from migrator.adapters.bridge import Answer
+from migrator.adapters.core import Patience, Steps
+from migrator.adapters.jobs_core import JobsCore, Read
+from migrator.adapters.jobs_model import Code, Done, Job, NotDone, id_of
+from migrator.adapters.jobs_rules import Operation
+from migrator.client import Arg
+from migrator.errors import Unmappable
+from migrator.moves.values import from_items
+
+LEAST, MOST = 4, 32  # heads named in a call: so many can others claim meanwhile, and it still knows the head
+_EAGER = 3  # calls in a row that came to nothing, before pauses set in
+
+
+@dataclass(slots=True)
+class _Round:
+    """What is left to claim, and how far the queue was looked through."""
+
+    operation: Operation
+    words: Sequence[Arg]
+    many: int
+    jobs: list[Job] = field(default_factory=list)
+    epoch: int = 0
+    offset: int = 0
+    more: bool = True
+
+
+class ClaimCore:
+    """The steps of claim; it remembers the heads it was told of, which only saves a call."""
+
+    def __init__(self, core: JobsCore) -> None:
+        self._core = core
+        self._heads: Sequence[bytes] = ()
+        self._window = LEAST
+
+    def one(self, worker: bytes) -> Steps[Done | NotDone]:
+        around = yield from self._claim(worker, 1)
+        if around.jobs:
+            return Done(around.jobs[0], around.epoch)
+        return NotDone(Code.RETRY if around.more else Code.JOB_NOT_CLAIMED, around.epoch)
+
+    def many(self, worker: bytes, most: int) -> Steps[list[Job]]:
+        return (yield from self._claim(worker, most)).jobs
+
+    def _claim(self, worker: bytes, many: int) -> Steps[_Round]:
+        around, patience, idle = _Round(*_operation(worker), many), Patience(), 0
+        while around.more and len(around.jobs) < many:
+            window = max(self._window, min(many - len(around.jobs), MOST))
+            answer = yield from self._call(around, window)
+            moved = yield from self._settle(around, answer, window)
+            idle = 0 if moved else idle + 1
+            if idle > _EAGER:
+                if patience.spent:
+                    break
+                yield from patience.wait("the queue is changing")
+        return around
+
+    def _call(self, around: _Round, window: int) -> Steps[Answer]:
+        core = self._core
+        jobs = [(head, id) for head in self._heads if (id := id_of(head)) is not None]
+        junk = [head for head in self._heads if id_of(head) is None]
+        left = around.many - len(around.jobs)
+
+        def args(each: int) -> list[Arg]:
+            named = [head for head, _ in jobs]
+            return [left, window, around.offset, each, *around.words, len(named), *named, *junk]
+
+        pairs = [core.pair(id) for _, id in jobs]
+        return (
+            yield from core.bridge.ask_beside(core.queue, core.indexes, pairs, "adapter_jobs_claim", args, writes=True)
+        )
+
+    def _settle(self, around: _Round, answer: Answer, window: int) -> Steps[bool]:
+        """Takes in what a call did, and takes the second step if it only read; True if that got somewhere."""
+        micros, heads, dealt, stays, claimed, read = answer.rest
+        if answer.epoch != around.epoch:
+            around.epoch, around.offset = answer.epoch, 0
+        around.offset += stays
+        around.jobs += [Job(from_items("hash", items)) for items in claimed]
+        missed = bool(self._heads and heads and not dealt and read is None)
+        self._window = min(2 * self._window, MOST) if missed else max(self._window - 1, LEAST)
+        self._heads = heads
+        around.more = len(heads) + dealt == window or bool(heads)
+        taken = read is not None and (yield from self._second(around, answer.epoch, int(micros), read))
+        if taken:
+            self._heads = heads[1:]
+        return taken or dealt > 0
+
+    def _second(self, around: _Round, epoch: int, micros: int, read: Sequence[Any]) -> Steps[bool]:
+        head, shape, items = read
+        core, id = self._core, id_of(head)
+        assert id is not None, "the script reads what was named"
+        step = Read(core.pair(id), epoch, shape == b"new", items, None)
+        try:
+            job = core.mapped(step.pair, new=step.new, items=items)
+        except Unmappable:
+            return (yield from core.shelve(step, head, Code.DESERIALIZATION_ERROR.value, None))
+        changed = rules.apply(around.operation, job, micros, None)
+        if changed is Code.RETRY_DELAY:
+            due = rules.due_ticks(job) / rules.TICKS
+            moved = yield from core.shelve(step, head, changed.value, due)
+            around.offset += moved and due <= micros / 1_000_000
+            return moved
+        if isinstance(changed, Code):
+            return (yield from core.shelve(step, head, changed.value, None))
+        done = yield from core.commit(Read(step.pair, epoch, step.new, items, job), changed, head)
+        if isinstance(done, Done):
+            around.jobs.append(done.job)
+        return isinstance(done, Done)
+
+
+@lru_cache(256)
+def _operation(worker: bytes) -> tuple[Operation, Sequence[Arg]]:
+    operation = rules.claim(worker)
+    return operation, tuple(operation.args())

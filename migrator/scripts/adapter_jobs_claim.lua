@@ -1,0 +1,69 @@
+-- uses: adapter moment jobs jobs_do
+-- Claims the heads of the queue that are due, where only hashes are left; reads the first one elsewhere. What cannot be
+-- claimed is set aside, moved to when it is due, or, if it is unmoved, left where it is and passed over.
+-- KEYS  marker, queue, running, aside, then the keys of each candidate that has a job's name, by layout
+-- ARGV  those of lib_adapter, how many to claim, how many heads to look at, how many to pass over, keys a job,
+--       an operation, how many candidates have a job's name; then these and the others, as they were read
+-- Reply {"ok", phase, epoch, unix µs, heads not dealt with, how many were, how many of them stay,
+--       claimed: their fields; read: {member, "old" | "new", items} or false}; {"type", what it is}; or lib_adapter's
+local phase, epoch = enter()
+if not phase then return epoch end
+local wrong = other(RUNNING, 'zset')
+if wrong then return wrong end
+
+local many, window, offset, each = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local op, first = operation(10)
+local named, candidates = tonumber(ARGV[first]), {}
+for i = first + 1, #ARGV do candidates[ARGV[i]] = i - first end
+
+local due = string.format('%.6f', MICROS / 1000000)
+local heads = redis.pcall('ZRANGEBYSCORE', QUEUE, '-inf', due, 'LIMIT', offset, window)
+if heads.err then return other(QUEUE, 'zset') or heads end
+local claimed, stays, read_, n = {}, 0, false, 0
+
+-- The id in a guid, however it is written.
+local function id_of(text)
+  if #text == 36 then return string.lower(text) end
+  local hex = string.lower(string.gsub(text, '[^%x]', ''))
+  return string.gsub(hex, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x)(%x%x%x%x)(%x%x%x%x)', '%1-%2-%3-%4-')
+end
+
+-- Why a head whose keys are of the wrong kind, or not there, cannot be claimed.
+local function unfit(r, refused)
+  if not r then return refused[1] end
+  if r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind then return 'type' end
+  if r.type == 'none' then return r.left and 'UNMOVED' or 'ghost' end
+  if r.type ~= r.kind then return 'type' end
+end
+
+for _, text in ipairs(heads) do
+  local number = candidates[text]
+  if not number or #claimed >= many then break end
+  local why, job = 'junk', nil
+  if number <= named then
+    local r, refused = resolve(phase, JOB + (number - 1) * each)
+    why = unfit(r, refused)
+    if not why and (r.copy or not r.new) then
+      local items = r.kind == 'hash' and redis.call('HGETALL', r.truth) or {redis.call('GET', r.truth)}
+      read_ = {text, r.new and 'new' or 'old', items}
+      break
+    elseif not why then
+      why, job = perform(op, r.truth, id_of(text), text)
+      if why == 'done' then claimed[#claimed + 1] = job end
+    end
+  end
+  if why == 'UNMOVED' then
+    stays = stays + 1
+  elseif why == 'RETRY_DELAY' then
+    -- Its score says it is due and the job says it is not: the index is wrong.
+    redis.call('ZADD', QUEUE, score_of(job.due, job.due_fraction), text)
+    if redis.call('ZSCORE', QUEUE, text) + 0 <= due + 0 then stays = stays + 1 end
+  elseif why ~= 'done' then
+    wrong = other(ASIDE, 'hash')
+    if wrong and n == 0 then return wrong elseif wrong then break end
+    shelve(QUEUE, text, why)
+  end
+  n = n + 1
+end
+return {'ok', phase, epoch, string.format('%.0f', MICROS), {unpack(heads, n + 1)}, n, stays,
+  claimed, read_}

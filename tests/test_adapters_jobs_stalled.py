@@ -1,0 +1,162 @@
+"""Steps of jobs' operations that were on their way while the phase or the job changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from migrator.adapters import Code, Deleted, Done, NotDone
+from migrator.adapters import jobs_rules as rules
+from migrator.engine import copy as copying
+from tests.adapters.flavours import STAGES, flavour, through
+from tests.adapters.jobs import CROSSED, OTHER, WORKER, Raw, jobs_tool, make_jobs
+from tests.support import guid
+
+__all__ = ["flavour"]
+
+
+@pytest.fixture
+def tool(client, tmp_path):
+    return jobs_tool(client, tmp_path)
+
+
+class Paused:
+    """An operation, carried out call by call."""
+
+    def __init__(self, adapter, steps):
+        self._adapter, self._steps, self._step = adapter, steps, steps.send(None)
+        self.replies: list[Any] = []
+
+    def step(self):
+        """Sends the next call; the result, once there is one."""
+
+        def one():
+            return (yield self._step)
+
+        reply = self._adapter._run(one())
+        self.replies.append(reply)
+        try:
+            self._step = self._steps.send(reply)
+        except StopIteration as done:
+            return done.value
+        return None
+
+    def rest(self):
+        while (done := self.step()) is None:
+            pass
+        return done
+
+
+@CROSSED
+def test_step_two_of_an_earlier_epoch_writes_nothing_and_is_done_again(flavour, client, tool, monkeypatch):
+    """A claim, a completion and an update whose first step was in one phase and the second in the next."""
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    waiting: list[tuple[str, str, Paused, Paused]] = []
+    for number, stage in enumerate(through(tool, monkeypatch)):
+        for was, id, held, changed in waiting:
+            before = jobs.get(id).job
+            done, late = held.rest(), changed.rest()
+            assert done.job.id == id, (was, stage)
+            assert (done.job.status, done.job.version) == (300, before.version + 1), (was, stage)
+            assert (late.job.name, late.job.version) == ("later", 3), (was, stage)
+            if (was, stage) not in (("expanded", "backfilled"), ("backfilled", "verified"), ("contracted", "swept")):
+                assert [reply[-1] for reply in held.replies if b"retry" in reply], (was, stage)
+            raw.settled(id, stage)
+            assert jobs.complete(done.job).job.version == before.version + 2, (was, stage)
+        waiting = []
+        if stage in ("contracted", "swept"):  # one call: there is no second step
+            continue
+        id, other = guid(2 * number + 1), guid(2 * number + 2)
+        jobs.create(id, "n")
+        jobs.create(other, "n")
+        jobs.claim_job(other, OTHER)
+        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
+        while not (held.replies and held.replies[-1][-1]):
+            assert held.step() is None
+        changed = Paused(jobs, jobs._core.do(other.encode(), rules.update({b"Name": b"later"}, 2)))
+        assert changed.step() is None
+        waiting.append((stage, id, held, changed))
+    assert len(STAGES) == 11
+
+
+@CROSSED
+def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    for through_step in (None, "expand", "switch"):
+        if through_step:
+            tool.apply(through=through_step)
+        made = jobs.create(guid(1), "n").job
+        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
+        while not (held.replies and held.replies[-1][-1]):
+            held.step()
+        changed = Paused(jobs, jobs._core.do(made.id.encode(), rules.update({b"Name": b"late"}, 1)))
+        changed.step()
+        assert jobs.claim(OTHER).job.worker == OTHER
+        assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
+        assert changed.rest() == NotDone(Code.VERSION_CONFLICT)
+        assert jobs.get(guid(1)).job.worker == OTHER
+        # Deleted in between: it does not come back.
+        jobs.delete(guid(1))
+        jobs.create(guid(1), "n")
+        changed = Paused(jobs, jobs._core.do(made.id.encode(), rules.update({b"Name": b"late"}, 1)))
+        changed.step()
+        created = Paused(jobs, jobs._core.do(guid(2).encode(), rules.create({**made.fields, b"Id": guid(2).encode()})))
+        created.step()
+        jobs.delete(guid(1))
+        jobs.create(guid(2), "first")
+        assert changed.rest() == NotDone(Code.JOB_NOT_FOUND)
+        assert created.rest() == NotDone(Code.JOB_CREATE_FAILED)
+        assert (raw.text(guid(1)), raw.hash(guid(1))) == (None, None)
+        assert jobs.get(guid(2)).job.name == "first"
+        jobs.delete(guid(2))
+
+
+@CROSSED
+def test_a_job_that_keeps_changing_is_told_as_retry(flavour, client, tool, monkeypatch):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    jobs.create(guid(1), "n")
+    held = Paused(jobs, jobs._core.do(guid(1).encode(), rules.update({b"Name": b"late"}, 1)))
+    patience = 0.0
+    text = raw.text(guid(1)) or b""
+    while True:
+        client.raw.set(raw.key(guid(1)), text + b" " * len(held.replies))
+        step = held._step
+        if hasattr(step, "seconds"):
+            patience += step.seconds
+            held._step = held._steps.send(None)
+            continue
+        if (done := held.step()) is not None:
+            break
+    assert done == NotDone(Code.RETRY)
+    assert patience == pytest.approx(5.0)
+    assert json.loads(raw.text(guid(1)) or b"")["name"] == "n"
+
+
+@CROSSED
+def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(flavour, client, tool, monkeypatch):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    for number in (1, 2, 3):
+        jobs.create(guid(number), "n")
+    tool.apply(through="expand")
+    original = copying.write_keys
+    held: list[int] = []
+
+    def hold(run, family, way, batch):
+        if not held and batch:
+            held.append(len(batch))
+            assert isinstance(jobs.delete(guid(1)), Deleted)
+            assert isinstance(jobs.claim_job(guid(2), WORKER), Done)
+        return original(run, family, way, batch)
+
+    monkeypatch.setattr(copying, "write_keys", hold)
+    tool.apply(through="backfill")
+    assert held == [3]
+    assert (raw.text(guid(1)), raw.hash(guid(1))) == (None, None)
+    for number in (2, 3):
+        raw.settled(guid(number), "backfilled")
+    tool.apply(through="switch")
+    assert jobs.get(guid(1)) == NotDone(Code.JOB_NOT_FOUND)
+    assert jobs.get(guid(2)).job.status == 300
+    assert raw.queue().keys() == {guid(3).encode()}

@@ -1,0 +1,292 @@
+"""Nothing is lost while applications write at full speed and the migrations go there, back and there again.
+
+Eight writers and four readers, each a process, account for all they did: in full with the marker `prove`, at a
+thirtieth in `make test`; without a migration first, which proves the harness.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.adapters import Done, Jobs
+from tests.records import Bulk, Nodes
+from tests.servers import ROOT, Place, Server
+from tests.support import Shell, guid, job, modules_of, own_keys, shipped
+from tests.traffic import TICKS, map_of, member_name, sort_of
+
+FAR = "2099-01-01T00:00:00Z"
+FAR_SCORE = 4_070_908_800
+FAULTS = ("missing", "extra", "different", "ttl_drift", "unreadable")
+WORKER_WAIT = 60  # seconds
+
+
+@dataclass(frozen=True)
+class Size:
+    jobs: int
+    stamps: int
+    writers: int
+    readers: int
+    dwell: float  # seconds of traffic in each phase, at least
+
+
+THIRTIETH = Size(1_680, 3_360, writers=4, readers=2, dwell=0.3)
+IN_FULL = Size(50_000, 100_000, writers=8, readers=4, dwell=3.0)
+SIZES = [
+    pytest.param(THIRTIETH, id="thirtieth"),
+    pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(7200)]),
+]
+
+
+class Scene:
+    """The data of an application, its processes, and what they account for."""
+
+    def __init__(self, place: Place, size: Size, home: Path) -> None:
+        self.place, self.size, self.home = place, size, home
+        self.tagged = place.kind == "cluster"
+        self.ae = b"{ae}" if self.tagged else b"ae"
+        self.directory = shipped(home / "migrations", tagged=self.tagged)
+        self.crew: list[subprocess.Popen[str]] = []
+        self.dice = random.Random()
+
+    def map_key(self, name: str) -> bytes:
+        return (b"{map}:" if self.tagged else b"map:") + name.encode() + b":__meta:timestamps"
+
+    def job_key(self, id: str) -> bytes:
+        return self.ae + b":job:" + id.encode()
+
+    def load(self) -> None:
+        nodes = Nodes(self.place.behind)
+        with Bulk(nodes) as bulk:
+            for number in range(self.size.jobs):
+                status, more = {"work": (100, {}), "canceled": (200, {"retryDelayUntil": FAR})}.get(
+                    sort_of(number), (400, {})
+                )
+                key, queue = self.job_key(guid(number)), self.ae + b":jobs:queue"
+                bulk.send(key, b"SET", key, job(guid(number), status=status, payload="0", **more))
+                if status != 400:
+                    score = FAR_SCORE if status == 200 else number
+                    bulk.send(queue, b"ZADD", queue, b"%d" % score, guid(number).encode())
+            for member in range(self.size.stamps):
+                key = self.map_key(map_of(member))
+                bulk.send(key, b"HSET", key, member_name(member), b"%d" % TICKS)
+        nodes.close()
+
+    def start(self) -> None:
+        node = self.place.behind if isinstance(self.place.behind, Server) else self.place.behind.nodes[0]
+        where = ["127.0.0.1", str(node.port), str(int(self.tagged)), str(self.directory)]
+        sizes = [str(number) for number in (self.size.jobs, self.size.stamps, self.size.writers)]
+        roles = [("writer", n) for n in range(self.size.writers)] + [("reader", n) for n in range(self.size.readers)]
+        for role, number in roles:
+            command = [sys.executable, "-m", "tests.traffic", *where, *sizes, role, str(number)]
+            self.crew.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        for process in self.crew:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+
+    def check(self) -> None:
+        """Nobody has stopped because of what it saw."""
+        for process in self.crew:
+            if process.poll() is not None:
+                raise AssertionError(process.communicate()[0])
+
+    def dwell(self) -> None:
+        time.sleep(self.size.dwell)
+        self.check()
+
+    def stop(self) -> list[dict[str, Any]]:
+        for process in self.crew:
+            process.send_signal(signal.SIGTERM)
+        accounts = [json.loads(process.communicate(timeout=WORKER_WAIT)[0]) for process in self.crew]
+        for account in accounts:
+            assert account["failed"] == ""
+        return accounts
+
+    def close(self) -> None:
+        for process in self.crew:
+            process.kill()
+            process.communicate()
+
+    def drained(self) -> Counter[str]:
+        """What was left in the queue and due, claimed here."""
+        jobs = Jobs(self.place.raw, modules_of(self.directory).find("0001"))
+        claimed: Counter[str] = Counter()
+        while found := jobs.claim_many(guid(10**9), 100):
+            for one in found:
+                claimed[one.id] += 1
+                assert isinstance(jobs.complete(one), Done)
+        return claimed
+
+
+class Story:
+    """The way of both migrations, command by command."""
+
+    def __init__(self, scene: Scene, run: Any) -> None:
+        self.scene, self.backup = scene, str(scene.home / "backup")
+        self.shell = Shell(scene.place, scene.directory, run)
+
+    def told(self) -> None:
+        self.apply("expand")
+        self.apply("verify")
+        self.verified()
+        self.stopping_a_writer("switch")
+        self.verified()
+        for id in ("0001", "0002"):
+            self.shell("rollback", id, "--yes")
+        self.expect("expanded")
+        self.apply("switch", "0001", "0002")
+        self.stopping_a_writer("contract")
+        for id in ("0001", "0002"):
+            self.shell("rollback", id, "--to", "switched", "--backup", self.backup, "--yes")
+        self.expect("switched")
+        self.verified()
+        self.apply("contract", "0001", "0002")
+
+    def apply(self, through: str, *ids: str) -> None:
+        begun = time.monotonic()
+        self.shell("apply", *ids, "--through", through, "--backup", self.backup, "--yes")
+        print(f"apply --through {through}: {time.monotonic() - begun:.1f} s")
+        self.scene.dwell()
+
+    def verified(self) -> None:
+        for id in ("0001", "0002"):
+            found = self.shell("verify", id)
+            assert [found[fault] for fault in FAULTS] == [0] * 5
+            assert found["complete"]
+
+    def expect(self, phase: str) -> None:
+        assert [one["phase"] for one in self.shell("status")["migrations"]] == [phase, phase]
+        self.scene.dwell()
+
+    def stopping_a_writer(self, through: str) -> None:
+        """A writer stops in the middle of something, and wakes in another phase."""
+        victim = self.scene.dice.choice(self.scene.crew[: self.scene.size.writers])
+        victim.send_signal(signal.SIGSTOP)
+        try:
+            self.apply(through)
+        finally:
+            victim.send_signal(signal.SIGCONT)
+        self.scene.dwell()
+
+
+@pytest.fixture
+def scene(client, request, tmp_path) -> Iterator[Scene]:
+    made = Scene(client, request.param, tmp_path)
+    made.load()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("scene", SIZES, indirect=True)
+@pytest.mark.parametrize("migrating", [False, True], ids=["harness", "migrating"])
+def test_nothing_is_lost_while_applications_write_at_full_speed(scene, migrating, run_migrator):
+    story = Story(scene, run_migrator)
+    story.shell("init")
+    scene.start()
+    if migrating:
+        story.told()
+    else:
+        for _ in range(6):
+            scene.dwell()
+    accounts = scene.stop()
+    drained = scene.drained()
+    done = sum((Counter(account["done"]) for account in accounts), Counter())
+    print("\n" + ", ".join(f"{name} {number:,}" for name, number in sorted(done.items())))
+    for what in ("update", "claim", "create", "doomed", "canceled", "fleeting", "stamp", "stamp many", "unstamp",
+                 "get", "get stamp", "window"):  # fmt: skip
+        assert done[what], f"nobody did {what}"
+    check = Check(scene, accounts[: scene.size.writers], drained, migrated=migrating)
+    check.jobs()
+    check.gone()
+    check.queue()
+    check.stamps()
+
+
+class Check:
+    """Every record against the accounts of all writers, read without an adapter."""
+
+    def __init__(self, scene: Scene, accounts: list[dict[str, Any]], drained: Counter[str], *, migrated: bool) -> None:
+        self.scene, self.accounts, self.migrated = scene, accounts, migrated
+        self.counted = self._sum("counted")
+        self.claimed = self._sum("claimed") + drained
+        self.ended = {id: what for account in accounts for id, what in account["ended"].items()}
+        self.created = [id for account in accounts for id in account["created"]]
+        self.nodes = Nodes(scene.place.behind)
+
+    def _sum(self, what: str) -> Counter[str]:
+        return sum((Counter(account[what]) for account in self.accounts), Counter())
+
+    def _read(self, ids: list[str]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Status, payload and version of each job as it lies in Redis."""
+        for start in range(0, len(ids), 500):
+            part = ids[start : start + 500]
+            keys = [self.scene.job_key(id) for id in part]
+            word = "HGETALL" if self.migrated else "GET"
+            for id, raw in zip(part, self.nodes.ask([(key, (word, key)) for key in keys]), strict=True):
+                if not raw:
+                    yield id, None
+                elif self.migrated:
+                    fields = dict(zip(raw[::2], raw[1::2], strict=True))
+                    yield (
+                        id,
+                        {name: fields.get(name.encode(), b"0").decode() for name in ("Status", "Payload", "Version")},
+                    )
+                else:
+                    told = json.loads(raw)
+                    yield id, {"Status": str(told["status"]), "Payload": told["payload"],
+                               "Version": str(told.get("version", 0))}  # fmt: skip
+
+    def jobs(self) -> None:
+        claims_wanted: dict[str, int] = {}
+        for id, found in self._read([guid(number) for number in range(self.scene.size.jobs)]):
+            sort = sort_of(int(id[-12:], 16))
+            if sort == "doomed" and id in self.ended:
+                assert found is None, id
+                continue
+            status = {"work": "400", "canceled": "600" if id in self.ended else "200"}.get(sort, "400")
+            version = self.counted[id] if sort != "work" else 2
+            version += sort == "canceled" and id in self.ended
+            assert found == {"Status": status, "Payload": str(self.counted[id]), "Version": str(version)}, id
+            claims_wanted |= {id: 1} if sort == "work" else {}
+        for id, found in self._read(self.created):
+            assert found is not None, id
+            assert (found["Status"], found["Payload"]) == ("400", "0"), id
+            claims_wanted[id] = 1
+        assert dict(self.claimed) == claims_wanted
+
+    def gone(self) -> None:
+        """What had some ms to live has nothing left of it, in no shape."""
+        time.sleep(0.6)
+        ids = [id for account in self.accounts for id in account["fleeting"]]
+        assert [found for _, found in self._read(ids) if found is not None] == []
+        if self.migrated:
+            assert own_keys(self.scene.place) == set()
+
+    def queue(self) -> None:
+        queue, busy = self.scene.ae + b":jobs:queue", self.scene.ae + b":jobs:inprogress"
+        (waiting,), (running,) = (self.nodes.ask([(key, ("ZRANGE", key, 0, -1))]) for key in (queue, busy))
+        later = {guid(n) for n in range(self.scene.size.jobs) if sort_of(n) == "canceled"} - self.ended.keys()
+        assert {member.decode() for member in waiting} == later
+        assert running == []
+
+    def stamps(self) -> None:
+        times: dict[int, int | None] = {}
+        for account in self.accounts:
+            times |= {int(member): ticks for member, ticks in account["times"].items()}
+        assert any(ticks is None for ticks in times.values())
+        for member in range(self.scene.size.stamps):
+            key = self.scene.map_key(map_of(member))
+            word = ("ZSCORE", key + b"-sorted") if self.migrated else ("HGET", key)
+            (raw,) = self.nodes.ask([(key, (*word, member_name(member)))])
+            assert (None if raw is None else int(float(raw))) == times.get(member, TICKS), member
