@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.explorer.case import Case
-from tests.explorer.cases import LATE_CLEANING, LATE_RETIRING, pairs, triples
+from tests.explorer.cases import LATE_CLEANING, LATE_RETIRING, pairs, takeovers, triples
 from tests.explorer.explore import explore
 from tests.explorer.mutations import MUTATIONS
 from tests.explorer.scene import MOVES, STARTS, Scene
@@ -66,6 +66,13 @@ def test_every_order_of_two_ends_well(scenes, move, phase):
 @pytest.mark.parametrize("phase", STARTS)
 def test_every_order_of_three_ends_well(scenes, move, phase):
     all_end_well(scenes, triples(move, phase), f"three on one record, {move} from {phase}")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("move", ["swap", "members"])
+@pytest.mark.parametrize("phase", STARTS)
+def test_every_order_with_a_takeover_ends_well_for_the_other_moves(scenes, move, phase):
+    all_end_well(scenes, takeovers(move, phase), f"takeovers, {move} from {phase}")
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

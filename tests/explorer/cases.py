@@ -22,12 +22,12 @@ TOOL: dict[str, tuple[str, ...]] = {
     "swept": ("rollback to switched",),
     "reverting": ("stage", "rollback to switched"),
 }
-_WITH_TOOL = (("there", "set"), ("there", "delete"), ("absent", "set"))
+_WITH_TOOL = (("there", "set"), ("there", "delete"))
 # What does not depend on how the names go is looked at with one move.
 _BESIDES = {
-    "swap": (("there", "get"),),
+    "swap": (("absent", "set"), ("there", "get")),
     "key": (("mortal", "set"), ("mortal", "persist"), ("there", "expire")),
-    "members": (("mortal", "set"), ("there", "get")),
+    "members": (("absent", "set"), ("mortal", "set")),
 }
 _APPLICATIONS = (("set", "update"), ("set", "delete"), ("delete", "get"))
 
@@ -47,12 +47,8 @@ def _two_of_the_tool(move: str, phase: str) -> Iterator[Case]:
     if "batch" in pieces:
         for other in pieces:
             yield Case(move, phase, ("batch", other), "mortal")
-    yield Case(move, phase, (pieces[0], "takeover"))
-    if len(pieces) > 1:
-        yield Case(move, phase, (pieces[-1], "takeover"))
-    if move == "key" and phase in ("expanded", "verified"):
-        yield Case(move, phase, ("stage", "takeover and stage"))
-        yield Case(move, phase, ("late fence", "takeover and stage"))
+    if move == "key":
+        yield from takeovers(move, phase)
     if phase == "pending":
         yield Case(move, phase, ("late init", "stage"))
     if phase == "expanded":
@@ -61,8 +57,16 @@ def _two_of_the_tool(move: str, phase: str) -> Iterator[Case]:
         yield Case(move, phase, ("stranger", "set"))
     if phase == "contracted":
         yield Case(move, phase, ("late removal", "there again"))
-        if move == "key":
-            yield Case(move, phase, ("stage", "takeover and reuse"), reused=True)
+
+
+def takeovers(move: str, phase: str) -> Iterator[Case]:
+    """Another process takes the lease over; the one before may only be stalled. What the two do to ledger and markers
+    is the same for every move; two that go on afterwards are explored with the checks that stand against them."""
+    pieces = TOOL[phase]
+    for piece in {pieces[0]: None, pieces[-1]: None}:
+        yield Case(move, phase, (piece, "takeover"))
+    if phase == "expanded":
+        yield Case(move, phase, ("stage", "takeover and stage"))
 
 
 def _without_adapter(move: str, phase: str) -> Iterator[Case]:

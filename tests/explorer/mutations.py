@@ -4,6 +4,8 @@ Not here, because leaving them out changes nothing an application or the tool co
 - "vanished" in the copying scripts: a record that is gone is none that was mapped, so the compare-and-set refuses it.
 - what stands against two new records, one under the final and one under the staged name ("two" of the adapters, the
   taken name and the type in `revive.lua`): no order of these actors makes two.
+- that a rebuild writes over the old record only as it saw it: a wrong one is the work of a failover, which is in the
+  model of the protocol.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ MUTATIONS = (
              Case("key", "contracted", ("late removal", "there again"))),
     Mutation("guard: the fence",
              "if m[3] ~= ARGV[3] or m[4] ~= ARGV[4] then return {'fenced', m[3], m[4]} end\n  if m[2]", "if m[2]",
-             Case("key", "contracted", ("stage", "takeover and reuse"), reused=True)),
+             Case("key", "contracted", ("late retiring", "takeover and reuse"), reused=True)),
     # Copying and repairing.
     Mutation("copy: the value that was mapped", "elseif not same(truth, kind, first, n) then code = 3",
              "elseif false then code = 3", Case("swap", "expanded", ("batch", "set"))),
@@ -58,13 +60,13 @@ MUTATIONS = (
     Mutation("copy: the type of the copy", "elseif copy_is ~= 'none' and copy_is ~= kind2 then code = 6\n  elseif",
              "elseif", _odd("key", "batch")),
     Mutation("copy: the expiry", "if n2 > 0 and set_expiry(copy, expires) then code = 1 end", "",
-             Case("key", "expanded", ("batch", "get"), "mortal")),
+             Case("key", "verified", ("repair", "get"), "mortal", change=cases.persisted)),
     Mutation("expiry: none is one too", "if at == -1 then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, "
              "string.format('%.0f', at)) end\n  return true", "if at ~= -1 then redis.call('PEXPIREAT', key, "
              "string.format('%.0f', at)) end\n  return true",
              Case("members", "verified", ("repair", "get"), "mortal", change=cases.persisted)),
-    Mutation("copy of members: the value that was mapped", "elseif not equal(kind, now[j], ARGV[i + 1]) then code = 3",
-             "elseif false then code = 3", Case("members", "expanded", ("batch", "set"))),
+    Mutation("copy of members: the value that was mapped", "elseif not equal(kind, now[j], ARGV[i + 1]) or not as_seen",
+             "elseif not as_seen", Case("members", "expanded", ("batch", "set"))),
     Mutation("copy of members: the type of the truth", "(is ~= kind and 5) or (copy_is", "(copy_is",
              Case("members", "expanded", ("batch", "old becomes a list"), change=cases.list_beside, odd=True)),
     Mutation("copy of members: the expiry", "if redis.call('EXISTS', copy) == 1 then set_expiry(copy, expires) end", "",
@@ -92,9 +94,9 @@ MUTATIONS = (
     Mutation("adapters: the end of the sweep",
              "if checksum == '' and phase == 'contracted' then layout = 'new' end", "",
              Case("key", "swept", ("set", "get"), change=cases.reused, reused=True)),
-    Mutation("adapters: the old record is set aside", "if gone then redis.call('RENAME', old, KEYS[4]) end", "",
+    Mutation("adapters: the old record is set aside", "if gone then redis.call('RENAME', old, retired) end", "",
              Case("swap", "contracted", ("stage", "delete"))),
-    Mutation("adapters: the retired name is free", " and is(KEYS[4]) == 'none'\n", "\n",
+    Mutation("adapters: the retired name is free", " and is(retired) == 'none'\n", "\n",
              Case("key", "contracted", ("set", "get"), change=cases.set_aside_and_written, unsettled=True)),
     Mutation("adapters: the final name", "  redis.call('RENAME', new, old)\n  return only(old, now)",
              "  return only(new, now)", Case("swap", "contracted", ("set", "get"))),
@@ -110,7 +112,7 @@ MUTATIONS = (
     Mutation("put: the copy", "if r.copy then shape(r.copy", "if false then shape(r.copy",
              Case("key", "verified", ("stage", "set"))),
     Mutation("put: the same expiry", "  if at == -1 then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, "
-             "string.format('%.0f', at)) end\nend\nlocal function shape", "end\nlocal function shape",
+             "string.format('%.0f', at)) end\nend", "end",
              Case("key", "verified", ("stage", "set"), "mortal")),
     Mutation("put: the expiry that was", "ARGV[6] == 'keep' and math.max(expiry(r.truth), -1) or tonumber(ARGV[6])",
              "tonumber(ARGV[6]) or -1", Case("key", "switched", ("set", "get"), "mortal")),
@@ -140,7 +142,8 @@ MUTATIONS = (
              Case("key", "verified", ("stage", "takeover"))),
     Mutation("marker: where it is", "if not from and not there then return {'phase', m[1], m[2]} end", "",
              Case("key", "switched", ("late change", "rollback to expanded"))),
-    Mutation("fence: only up", "if tonumber(m[2] or 0) >= tonumber(ARGV[1]) then return {'fenced', m[2], m[3]} end", "",
+    Mutation("fence: only up",
+             "if not mine and tonumber(m[2] or 0) >= tonumber(ARGV[1]) then return {'fenced', m[2], m[3]} end", "",
              Case("key", "expanded", ("late fence", "takeover and stage"))),
     Mutation("creation of a marker: that there is none", "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end", "",
              Case("key", "pending", ("late init", "stage"))),
