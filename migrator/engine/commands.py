@@ -61,9 +61,6 @@ _STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, Orde
           InterruptedRunError)  # fmt: skip
 
 
-_RECOVERIES = 5
-
-
 def exit_code(error: MigratorError) -> int:
     return error.exit if isinstance(error, InterruptedRunError) else error.exit_code
 
@@ -303,24 +300,11 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     with session.leased() as lease:
         run = session.run(lease, module)
         try:
-            _persist(run, go)
+            recover.persist(run, lambda: go(run))
         except (InterruptedRunError, DifferencesError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))
-
-
-def _persist(run: Run, go: Callable[[Run], None]) -> None:
-    """Goes on from where the markers are, also when they went back meanwhile."""
-    for _ in range(_RECOVERIES):
-        recover.reconcile(run)
-        try:
-            return go(run)
-        except MarkersMovedError:
-            run.note("markers moved while working; looking at them first")
-    raise LedgerBackwardsError(
-        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
-    )
 
 
 # quarantine
