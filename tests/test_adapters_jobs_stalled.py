@@ -49,6 +49,14 @@ class Paused:
         return done
 
 
+def claim_read(jobs) -> Paused:
+    """A claim that has read its job."""
+    held = Paused(jobs, jobs._claims.one(WORKER.encode()))
+    while not (held.replies and held.replies[-1][-1]):
+        assert held.step() is None
+    return held
+
+
 @CROSSED
 def test_step_two_of_an_earlier_epoch_writes_nothing_and_is_done_again(flavour, client, tool, monkeypatch):
     """A claim, a completion and an update whose first step was in one phase and the second in the next."""
@@ -72,9 +80,7 @@ def test_step_two_of_an_earlier_epoch_writes_nothing_and_is_done_again(flavour, 
         jobs.create(id, "n")
         jobs.create(other, "n")
         jobs.claim_job(other, OTHER)
-        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
-        while not (held.replies and held.replies[-1][-1]):
-            assert held.step() is None
+        held = claim_read(jobs)
         changed = Paused(jobs, jobs._core.do(other.encode(), rules.update({b"Name": b"later"}, 2)))
         assert changed.step() is None
         waiting.append((stage, id, held, changed))
@@ -88,15 +94,20 @@ def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(flavour, clie
         if through_step:
             tool.apply(through=through_step)
         made = jobs.create(guid(1), "n").job
-        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
-        while not (held.replies and held.replies[-1][-1]):
-            held.step()
+        held = claim_read(jobs)
         changed = Paused(jobs, jobs._core.do(made.id.encode(), rules.update({b"Name": b"late"}, 1)))
         changed.step()
         assert jobs.claim(OTHER).job.worker == OTHER
         assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
         assert changed.rest() == NotDone(Code.VERSION_CONFLICT)
         assert jobs.get(guid(1)).job.worker == OTHER
+        # Taken off the queue in between, by an application without an adapter that has yet to write the job.
+        jobs.create(guid(3), "n")
+        held = claim_read(jobs)
+        client.raw.zrem(raw.queue_key, guid(3))
+        assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
+        assert jobs.get(guid(3)).job.status == 100
+        jobs.delete(guid(3))
         # Deleted in between: it does not come back.
         jobs.delete(guid(1))
         jobs.create(guid(1), "n")
@@ -111,6 +122,12 @@ def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(flavour, clie
         assert (raw.text(guid(1)), raw.hash(guid(1))) == (None, None)
         assert jobs.get(guid(2)).job.name == "first"
         jobs.delete(guid(2))
+    # An application without an adapter writes one in between, after the switch: it is unmoved, and stays as it is.
+    created = Paused(jobs, jobs._core.do(guid(2).encode(), rules.create({**made.fields, b"Id": guid(2).encode()})))
+    created.step()
+    raw.lay(guid(2), None)
+    assert created.rest() == NotDone(Code.UNMOVED)
+    assert raw.json(guid(2))["name"] == "send-report"
 
 
 @CROSSED
