@@ -177,3 +177,21 @@ def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(flavo
     assert jobs.get(guid(1)) == NotDone(Code.JOB_NOT_FOUND)
     assert jobs.get(guid(2)).job.status == 300
     assert raw.queue().keys() == {guid(3).encode()}
+
+
+@CROSSED
+def test_a_job_claimed_anew_while_recovery_looks_is_not_taken_from_its_worker(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    for through_step in (None, "switch", "contract"):
+        if through_step:
+            tool.apply(through=through_step)
+        jobs.create(guid(1), "n")
+        first = jobs.claim(WORKER).job
+        client.raw.zadd(raw.running_key, {guid(1): first.started_at_unix - 4000})
+        held = Paused(jobs, jobs._core.recover(3600.0, 0, 10))
+        assert held.step() is None
+        jobs.fail(first, "gives it back", retry_in=0)
+        again = jobs.claim(OTHER).job
+        assert held.rest() == []
+        assert jobs.get(guid(1)).job == again
+        jobs.delete(guid(1))
