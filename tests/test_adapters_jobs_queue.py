@@ -93,6 +93,24 @@ def test_jobs_come_in_the_order_they_are_due_and_never_early(flavour, client, to
 
 
 @CROSSED
+def test_heads_that_were_told_before_are_claimed_only_if_they_are_the_head_by_then(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    now = datetime.now(UTC)
+    for through_step in ("expand", "contract"):
+        tool.apply(through=through_step)
+        for number in (1, 2, 3):
+            jobs.create(guid(number), "n", due=now + timedelta(seconds=number - 60))
+        assert jobs.claim(WORKER).job.id == guid(1)
+        client.raw.zrem(raw.queue_key, guid(2))
+        jobs.create(guid(4), "n", due=now - timedelta(hours=1))
+        assert [jobs.claim(WORKER).job.id for _ in range(2)] == [guid(4), guid(3)], through_step
+        assert code(jobs.claim(WORKER)) is Code.JOB_NOT_CLAIMED, through_step
+        assert jobs.get(guid(2)).job.status == 200, through_step
+        for number in range(1, 5):
+            jobs.delete(guid(number))
+
+
+@CROSSED
 def test_a_job_whose_worker_is_gone_is_recovered_and_the_worker_comes_too_late(flavour, client, tool, monkeypatch):
     jobs, raw = make_jobs(flavour, client, tool), Raw(client)
     for stage in through(tool, monkeypatch):

@@ -195,3 +195,21 @@ def test_a_job_claimed_anew_while_recovery_looks_is_not_taken_from_its_worker(fl
         assert held.rest() == []
         assert jobs.get(guid(1)).job == again
         jobs.delete(guid(1))
+
+
+@CROSSED
+def test_a_head_that_was_put_right_meanwhile_is_not_set_aside(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    client.raw.set(raw.key(guid(1)), b'{"id":"cut')
+    client.raw.zadd(raw.queue_key, {guid(1): 1})
+    held = claim_read(jobs)
+    raw.lay(guid(1), 1)
+    assert held.rest().job.id == guid(1)
+    assert jobs.set_aside() == []
+    client.raw.set(raw.key(guid(2)), b'{"id":"cut')
+    client.raw.zadd(raw.queue_key, {guid(2): 1})
+    held = claim_read(jobs)
+    tool.apply(through="expand")
+    assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
+    assert [b"retry" in reply for reply in held.replies].count(True) == 1
+    assert [one.member for one in jobs.set_aside()] == [guid(2).encode()]
