@@ -11,7 +11,7 @@ from tests.explorer.scene import Change
 class Case:
     """`parts` are operations of applications or pieces of the tool. `change` is what something without an adapter did
     last; with it, what the shapes owe each other holds only after a repair. `unsettled` and `odd` as for `outcomes`;
-    `reused`: the old name is written again after the sweep."""
+    `reused`: a name is written again, by something else, once it is free."""
 
     move: str
     phase: str

@@ -44,11 +44,21 @@ class Judge:
         if not allowed:
             return "the answers contradict each other: " + ", ".join(f"{d.operation.name} {d.answer!r}" for d in done)
         untouched = not any(d.operation.writes for d in done)
+        if fault := self._name(end, done):
+            return fault
         kept = tuple(saved(self._scene)) if end.phase == "contracted" else ()
         key = (end, frozenset(allowed), untouched, kept)
         if key not in self._known:
             self._known[key] = self._look_twice(end, allowed, untouched)
         return self._known[key]
+
+    def _name(self, end: Picture, done: Sequence[Done]) -> str:
+        """Where both shapes have one name, the first operation of a phase gives a record its name of that phase."""
+        worked = any(getattr(one.answer, "epoch", None) == end.epoch for one in done)
+        named = self._case.move == "swap" and worked and not self._case.unsettled
+        if not named or end.new is None or end.phase not in ("contracted", "reverting"):
+            return ""
+        return "" if end.final == (end.phase == "contracted") else f"the record has the wrong name in {end.phase}"
 
     def _may_raise(self, name: str, error: Exception) -> bool:
         """Nobody is fenced but by somebody else's takeover, and what is late by the change of a phase."""
@@ -69,10 +79,14 @@ class Judge:
         return found
 
     def _allowed(self, end: Picture, done: Sequence[Done]) -> set[Record]:
-        """Every record the operations can have left. What is unsettled is a record again once the old shape is."""
-        old = end.phase in OLD_IS_TRUE and self._case.unsettled
-        initial = self._before.old if old else self._before.truth()
+        """Every record the operations can have left. One that is unmoved is there, whatever the phase."""
+        initial = self._before.old if self._unmoved(end) else self._before.truth()
         return outcomes(_record(initial), done, unsettled=self._case.unsettled, odd=self._case.odd)
+
+    def _unmoved(self, end: Picture) -> bool:
+        """But of members contract asks only that they were compared."""
+        compared = end.phase == "contracted" and self._case.move == "members"
+        return self._case.unsettled and self._before.new is None and not compared
 
     def _look_twice(self, end: Picture, allowed: set[Record], untouched: bool) -> str:
         """As it is, and after the tool has done what comes next. The server is as before then, the backup is not."""
@@ -91,7 +105,10 @@ class Judge:
         if end.faults:
             return "; ".join(end.faults)
         if case.reused:
-            return "" if end.old and end.old.exact == AGAIN else "a key is gone that was written after the sweep"
+            again = any(AGAIN in str(shape.exact).encode() for shape in (end.old, end.new) if shape)
+            return "" if again else "a key is gone that was written when its name was free again"
+        if self._unmoved(end) and end.phase not in OLD_IS_TRUE:
+            return "" if end.old == self._before.old else f"an unmoved record is not what it was: {end}"
         if not any(_is(record, end.truth()) for record in allowed):
             return f"in {end.phase} the truth is {_record(end.truth())}, and not one of {allowed}"
         if case.unsettled or (case.change is not None and untouched):
@@ -135,6 +152,8 @@ class Judge:
         except Exception as error:  # also what only a changed script can raise
             return f"cannot be finished: {type(error).__name__}: {error}"
         last = picture(self._scene)
+        if case.unsettled and (fault := self._look(last, allowed, untouched)):
+            return f"after a repair: {fault}"
         if not (case.odd or case.unsettled):
             if fault := self._look(last, allowed, untouched=False):
                 return f"after a repair: {fault}"
@@ -143,14 +162,14 @@ class Judge:
         return self._lost(last, untouched)
 
     def _lost(self, last: Picture, untouched: bool) -> str:
-        """The very bytes of the old shape are kept: where it was, set aside, or in the backup. So are, whatever is
-        done to the record, those that had been set aside when the schedule began."""
+        """The very bytes of the old shape are kept: where it was, set aside, or in the backup. In `contracted` they are
+        kept whatever is done to the record, for there the old shape is frozen."""
         places = [shape.exact for shape in (last.old, last.retired) if shape]
         if last.phase == "contracted":
             places += saved(self._scene)
-        settled = self._case.change is None
-        owed = [self._before.old] if untouched and settled else []
-        owed += [self._before.retired] if last.phase == "contracted" else []
+        frozen = (last.phase, last.epoch) == ("contracted", self._before.epoch)
+        owed = [self._before.old] if (untouched or frozen) and self._case.change is None else []
+        owed += [self._before.retired] if frozen else []
         lost = [shape for shape in owed if shape and shape.exact not in places]
         return f"the bytes of the old shape are lost: {lost[0].exact!r}" if lost else ""
 

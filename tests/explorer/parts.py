@@ -11,11 +11,12 @@ from migrator.engine.compare import Outcome, compare
 from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.guarded import unlink
 from migrator.engine.run import Run
+from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Visit, current_run_id
 from migrator.errors import LeaseHeldError
 from migrator.ledger import break_lease, take_lease
 from migrator.moves.family import Side
-from migrator.phases import Phase
+from migrator.phases import Guard, Phase
 from tests.explorer.actor import Body
 from tests.explorer.scene import Scene, Start
 from tests.explorer.server import Pool
@@ -70,9 +71,31 @@ def _turns_into_list(side: Side) -> Piece:
     return piece
 
 
+def _late_retiring(run: Run, scene: Scene) -> None:
+    """The retiring of the old record, delivered a second time."""
+    rename(run, scene.family, "retire", ("contracted",), [scene.pair])
+
+
+def _late_cleaning(run: Run, scene: Scene) -> None:
+    """The removal of the new record in `pending`, delivered a second time."""
+    unlink(run, Guard(("pending",), run.entry.epoch + 1, run.lease.fence), [scene.pair.new])
+
+
+def _rollback_and_reuse(run: Run, scene: Scene) -> None:
+    """Once it is cleaned the new name is free, for anything."""
+    back.rollback(run, "pending")
+    run.client.one(scene.pair.new, "HSET", scene.pair.new, "text", AGAIN)
+
+
 def _late_fence(run: Run, scene: Scene) -> None:
     """The raising of its fence, delivered a second time."""
     run.markers.raise_fence(run.lease.fence)
+
+
+def _late_change(run: Run, scene: Scene) -> None:
+    """The change of the marker to `switched`, delivered a second time."""
+    run.markers.set(run.lease.fence, ("verified", run.entry.epoch - 1), ("switched", run.entry.epoch),
+                    run.entry.mapping, run.markers.slots)  # fmt: skip
 
 
 def _late_init(run: Run, scene: Scene) -> None:
@@ -87,6 +110,12 @@ def _second_apply(run: Run, scene: Scene) -> None:
         raise AssertionError("two hold the lease")
 
 
+def _sweep_and_reuse(run: Run, scene: Scene) -> None:
+    """Once it is swept the old name is free, for anything."""
+    _stage(run, scene)
+    run.client.one(scene.pair.old, "SET", scene.pair.old, AGAIN)
+
+
 PIECES: dict[str, Piece] = {
     "batch": _batch,
     "repair": _repair,
@@ -96,8 +125,13 @@ PIECES: dict[str, Piece] = {
     "rollback to switched": _rollback("switched"),
     "there again": _again,
     "late removal": _late_removal,
+    "late retiring": _late_retiring,
+    "late cleaning": _late_cleaning,
+    "sweep and reuse": _sweep_and_reuse,
+    "rollback and reuse": _rollback_and_reuse,
     "late fence": _late_fence,
     "late init": _late_init,
+    "late change": _late_change,
     "second apply": _second_apply,
     "misplaced batch": _batch,
     "old becomes a list": _turns_into_list("old"),
@@ -106,7 +140,16 @@ PIECES: dict[str, Piece] = {
 
 
 # What may come after the phase has changed, and is refused then.
-LATE = ("batch", "repair", "late removal", "late fence", "misplaced batch")
+LATE = (
+    "batch",
+    "repair",
+    "late removal",
+    "late fence",
+    "late change",
+    "late retiring",
+    "late cleaning",
+    "misplaced batch",
+)
 
 
 def body_of(name: str, scene: Scene, pool: Pool, start: Start) -> Body:
@@ -127,12 +170,6 @@ def _take_over(scene: Scene, pool: Pool, start: Start, then: Piece | None = None
         recover.reconcile(run)
         if then is not None:
             then(run, scene)
-
-
-def _sweep_and_reuse(run: Run, scene: Scene) -> None:
-    """Once it is swept the old name is free, for anything."""
-    _stage(run, scene)
-    run.client.one(scene.pair.old, "SET", scene.pair.old, AGAIN)
 
 
 _THEN: dict[str, Piece] = {"takeover and stage": _stage, "takeover and reuse": _sweep_and_reuse}
