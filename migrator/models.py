@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class Frozen(BaseModel):
+    """What is written whole and read whole; a field that a newer version added is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Result(Frozen):
+    pass
 
 
 class TallyResult(_Result):

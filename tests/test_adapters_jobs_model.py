@@ -160,5 +160,12 @@ def test_memory_has_a_clock_of_its_own():
     assert isinstance(answer, Done)
     assert answer.job.fields[b"StartedAt"] == b"2027-01-15T08:00:10.0000000+00:00"
     assert answer.job.started_at_unix == 1_800_000_010
+    jobs.update(
+        guid(1), {"Status": "200", "WorkerId": "", "RetryDelayUntil": "2027-01-15T08:00:10.5000009Z"}, version=2
+    )
+    for micros, code in ((10_500_000, Code.RETRY_DELAY), (10_500_001, None)):  # due a little later: never early
+        now[0] = 1_800_000_000_000_000 + micros
+        answer = jobs.claim_job(guid(1), WORKER)
+        assert answer == NotDone(code) if code else isinstance(answer, Done)
     now[0] += 60_000_000
     assert [job.id for job in jobs.recover(60)] == [guid(1)]

@@ -49,6 +49,14 @@ class Paused:
         return done
 
 
+def claim_read(jobs) -> Paused:
+    """A claim that has read its job."""
+    held = Paused(jobs, jobs._claims.one(WORKER.encode()))
+    while not (held.replies and held.replies[-1][-1]):
+        assert held.step() is None
+    return held
+
+
 @CROSSED
 def test_step_two_of_an_earlier_epoch_writes_nothing_and_is_done_again(flavour, client, tool, monkeypatch):
     """A claim, a completion and an update whose first step was in one phase and the second in the next."""
@@ -72,9 +80,7 @@ def test_step_two_of_an_earlier_epoch_writes_nothing_and_is_done_again(flavour, 
         jobs.create(id, "n")
         jobs.create(other, "n")
         jobs.claim_job(other, OTHER)
-        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
-        while not (held.replies and held.replies[-1][-1]):
-            assert held.step() is None
+        held = claim_read(jobs)
         changed = Paused(jobs, jobs._core.do(other.encode(), rules.update({b"Name": b"later"}, 2)))
         assert changed.step() is None
         waiting.append((stage, id, held, changed))
@@ -88,15 +94,20 @@ def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(flavour, clie
         if through_step:
             tool.apply(through=through_step)
         made = jobs.create(guid(1), "n").job
-        held = Paused(jobs, jobs._claims.one(WORKER.encode()))
-        while not (held.replies and held.replies[-1][-1]):
-            held.step()
+        held = claim_read(jobs)
         changed = Paused(jobs, jobs._core.do(made.id.encode(), rules.update({b"Name": b"late"}, 1)))
         changed.step()
         assert jobs.claim(OTHER).job.worker == OTHER
         assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
         assert changed.rest() == NotDone(Code.VERSION_CONFLICT)
         assert jobs.get(guid(1)).job.worker == OTHER
+        # Taken off the queue in between, by an application without an adapter that has yet to write the job.
+        jobs.create(guid(3), "n")
+        held = claim_read(jobs)
+        client.raw.zrem(raw.queue_key, guid(3))
+        assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
+        assert jobs.get(guid(3)).job.status == 100
+        jobs.delete(guid(3))
         # Deleted in between: it does not come back.
         jobs.delete(guid(1))
         jobs.create(guid(1), "n")
@@ -111,6 +122,12 @@ def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(flavour, clie
         assert (raw.text(guid(1)), raw.hash(guid(1))) == (None, None)
         assert jobs.get(guid(2)).job.name == "first"
         jobs.delete(guid(2))
+    # An application without an adapter writes one in between, after the switch: it is unmoved, and stays as it is.
+    created = Paused(jobs, jobs._core.do(guid(2).encode(), rules.create({**made.fields, b"Id": guid(2).encode()})))
+    created.step()
+    raw.lay(guid(2), None)
+    assert created.rest() == NotDone(Code.UNMOVED)
+    assert raw.json(guid(2))["name"] == "send-report"
 
 
 @CROSSED
@@ -160,3 +177,39 @@ def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(flavo
     assert jobs.get(guid(1)) == NotDone(Code.JOB_NOT_FOUND)
     assert jobs.get(guid(2)).job.status == 300
     assert raw.queue().keys() == {guid(3).encode()}
+
+
+@CROSSED
+def test_a_job_claimed_anew_while_recovery_looks_is_not_taken_from_its_worker(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    for through_step in (None, "switch", "contract"):
+        if through_step:
+            tool.apply(through=through_step)
+        jobs.create(guid(1), "n")
+        first = jobs.claim(WORKER).job
+        client.raw.zadd(raw.running_key, {guid(1): first.started_at_unix - 4000})
+        held = Paused(jobs, jobs._core.recover(3600.0, 0, 10))
+        assert held.step() is None
+        jobs.fail(first, "gives it back", retry_in=0)
+        again = jobs.claim(OTHER).job
+        assert held.rest() == []
+        assert jobs.get(guid(1)).job == again
+        jobs.delete(guid(1))
+
+
+@CROSSED
+def test_a_head_that_was_put_right_meanwhile_is_not_set_aside(flavour, client, tool):
+    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+    client.raw.set(raw.key(guid(1)), b'{"id":"cut')
+    client.raw.zadd(raw.queue_key, {guid(1): 1})
+    held = claim_read(jobs)
+    raw.lay(guid(1), 1)
+    assert held.rest().job.id == guid(1)
+    assert jobs.set_aside() == []
+    client.raw.set(raw.key(guid(2)), b'{"id":"cut')
+    client.raw.zadd(raw.queue_key, {guid(2): 1})
+    held = claim_read(jobs)
+    tool.apply(through="expand")
+    assert held.rest() == NotDone(Code.JOB_NOT_CLAIMED)
+    assert [b"retry" in reply for reply in held.replies].count(True) == 1
+    assert [one.member for one in jobs.set_aside()] == [guid(2).encode()]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands
+from migrator.engine import commands, recover
+from migrator.engine.walk import MarkersMovedError
 from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
 from migrator.phases import Fence
 from tests.support import KEYS, all_keys, picture, put, tool_for
@@ -82,6 +83,36 @@ def test_a_missing_marker_stops_a_run_that_needs_it(tool):
             run.change("switched")
     assert stopped.value.exit_code == 62
     assert "migrator" in stopped.value.next
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_markers_that_move_while_they_are_brought_together_are_looked_at_again(tool, monkeypatch, way):
+    tool.apply()
+    reconcile, calls = recover.reconcile, list[int]()
+
+    def moving(run):
+        calls.append(1)
+        if len(calls) == 1:
+            raise MarkersMovedError
+        reconcile(run)
+
+    monkeypatch.setattr(recover, "reconcile", moving)
+    if way == "there":
+        tool.apply(through="switch")
+    else:
+        tool.rollback()
+    assert (len(calls), tool.phase()) == (2, "switched" if way == "there" else "pending")
+
+
+def test_markers_that_keep_moving_end_a_command(tool, monkeypatch):
+    tool.apply(through="expand")
+
+    def moving(run):
+        raise MarkersMovedError
+
+    monkeypatch.setattr(recover, "reconcile", moving)
+    with pytest.raises(LedgerBackwardsError, match="keep going back"):
+        tool.rollback()
 
 
 def test_a_lost_ledger_is_62_and_is_rebuilt_from_the_markers(tool):

@@ -22,7 +22,9 @@ from migrator.client import Arg
 from migrator.errors import Unmappable
 from migrator.moves.values import from_items
 
-LEAST, MOST = 4, 32  # heads named in a call: so many can others claim meanwhile, and it still knows the head
+# Heads named in a call: so many can others claim meanwhile, and it still knows the head. Twice as many after a miss.
+LEAST, MOST = 2, 32
+_SHRINK = 0.1
 _EAGER = 3  # calls in a row that came to nothing, before pauses set in
 
 
@@ -45,7 +47,7 @@ class ClaimCore:
     def __init__(self, core: JobsCore) -> None:
         self._core = core
         self._heads: Sequence[bytes] = ()
-        self._window = LEAST
+        self._window: float = LEAST
 
     def one(self, worker: bytes) -> Steps[Done | NotDone]:
         around = yield from self._claim(worker, 1)
@@ -59,7 +61,7 @@ class ClaimCore:
     def _claim(self, worker: bytes, many: int) -> Steps[_Round]:
         around, patience, idle = _Round(*_operation(worker), many), Patience(), 0
         while around.more and len(around.jobs) < many:
-            window = max(self._window, min(many - len(around.jobs), MOST))
+            window = max(int(self._window), min(many - len(around.jobs), MOST))
             answer = yield from self._call(around, window)
             moved = yield from self._settle(around, answer, window)
             idle = 0 if moved else idle + 1
@@ -92,7 +94,7 @@ class ClaimCore:
         around.offset += stays
         around.jobs += [Job(from_items("hash", items)) for items in claimed]
         missed = bool(self._heads and heads and not dealt and read is None)
-        self._window = min(2 * self._window, MOST) if missed else max(self._window - 1, LEAST)
+        self._window = min(2 * self._window, MOST) if missed else max(self._window - _SHRINK, LEAST)
         self._heads = heads
         around.more = len(heads) + dealt == window or bool(heads)
         taken = read is not None and (yield from self._second(around, answer.epoch, int(micros), read))

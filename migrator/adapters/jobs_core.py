@@ -69,6 +69,7 @@ class JobsCore:
             return NotDone(_CODES[what], answer.epoch)
         try:
             job = self.mapped(pair, new=what == b"new", items=found[1], raw=True)
+            rules.check(job, id)
         except Unmappable:
             return NotDone(Code.DESERIALIZATION_ERROR, answer.epoch)
         return Done(Job(job), answer.epoch)

@@ -12,8 +12,9 @@ from enum import Enum
 
 from migrator.adapters.jobs_model import Code, Fields
 from migrator.client import Arg
-from migrator.records.dates import Moment, offset_text, parse_iso, utc_text
-from migrator.records.job.fields import error_object
+from migrator.errors import Unmappable
+from migrator.records.dates import Moment, offset_text, parse_iso, parse_unix, utc_text
+from migrator.records.job.fields import STATUS_NUMBERS, error_object, whole
 from migrator.records.ticks import UNIX_EPOCH_TICKS, ticks_to_iso
 
 QUEUED, SCHEDULED, IN_PROGRESS, COMPLETED, FAILED, CANCELED = (b"%d" % n for n in range(100, 700, 100))
@@ -196,6 +197,18 @@ def _now(operation: Operation, name: bytes, value: When, had: Fields, micros: in
 def _moment(micros: int) -> Moment:
     ticks = UNIX_EPOCH_TICKS + micros * 10
     return Moment(ticks_to_iso(ticks), 0, ticks, zoneless=False, cut=False)
+
+
+def check(job: Mapping[bytes, bytes], id: bytes) -> None:
+    """Raises Unmappable for a hash that cannot be read as this job, as far as operations look at it."""
+    if job.get(b"Id", b"").lower() != id or job.get(b"Status") not in STATUS_NUMBERS:
+        raise Unmappable("Id or Status is not a job's")
+    for name in (b"Version", b"RetryCount", b"MaxRetries"):
+        if text := job.get(name):
+            whole(name.decode(), text)
+    delay = job.get(b"RetryDelayUntil")
+    if delay and not (parse_iso(delay) or parse_unix(delay)):
+        raise Unmappable("RetryDelayUntil is not a date")
 
 
 def version_of(job: Mapping[bytes, bytes]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -164,6 +164,15 @@ class Client:
         info, answer = self.on_node(node, ("INFO", "server"), ("SCAN", cursor, "MATCH", glob, "COUNT", count))
         following, keys = checked(answer)
         return Page(self.process(info), int(following), keys)
+
+    def pages(self, glob: bytes, count: int) -> Iterator[list[bytes]]:
+        """All keys of a pattern on every primary, a page at a time: to look, not to account for (see `Walk`)."""
+        for node in self.nodes():
+            cursor, begun = 0, False
+            while cursor or not begun:
+                page = self.page(node, cursor, glob, count)
+                yield page.keys
+                cursor, begun = page.cursor, True
 
     def process(self, info: Reply) -> str:
         """The run_id in INFO server. Where INFO is denied, a name that changes with every lost connection instead,

@@ -27,17 +27,11 @@ def adopt(run: Run) -> None:
     for family in run.families:
         if family.same_name:
             continue
-        for node in run.client.nodes():
-            cursor = 0
-            while True:
-                page = run.client.page(node, cursor, family.new_glob, PAGE_KEYS)
-                pairs = [pair for key in page.keys if (pair := family.from_new(key)) is not None]
-                if pairs:
-                    _adopt_page(run, family, pairs)
-                cursor = page.cursor
-                run.tick()
-                if cursor == 0:
-                    break
+        for keys in run.client.pages(family.new_glob, PAGE_KEYS):
+            pairs = [pair for key in keys if (pair := family.from_new(key)) is not None]
+            if pairs:
+                _adopt_page(run, family, pairs)
+            run.tick()
 
 
 def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:

@@ -6,11 +6,13 @@ import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Literal
 
-from migrator.engine import back, dump, recover
+from migrator.engine import back, recover
 from migrator.engine import restore as restoring
 from migrator.engine.compare import EXAMPLES, FAULTS, Difference, Outcome, compare, judge_keys, judge_members, read_old
-from migrator.engine.copy import FOREIGN_NEW, FOREIGN_OLD, FORWARD, copy_keys, copy_members
+from migrator.engine.copy import FORWARD, copy_keys, copy_members
+from migrator.engine.foreign import settle
 from migrator.engine.forward import THROUGH, carry_forward
 from migrator.engine.guards import blocked_by
 from migrator.engine.run import Run
@@ -30,7 +32,6 @@ from migrator.errors import (
     StalePlanError,
     UsageError,
 )
-from migrator.keys import Kind
 from migrator.ledger import Entry, Lease, address, break_lease, parse_address, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import (
@@ -52,17 +53,12 @@ from migrator.models import (
 )
 from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
-from migrator.moves.values import members_from_page
 from migrator.phases import FORWARD as FORWARD_PHASES
 from migrator.phases import Phase, transition
-from migrator.snapshot.backup import Backup, directory_for
 
 # What stops one migration and leaves a result to print; anything else is an error of the whole command.
 _STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, OrderError, LedgerBackwardsError,
           InterruptedRunError)  # fmt: skip
-
-
-_RECOVERIES = 5
 
 
 def exit_code(error: MigratorError) -> int:
@@ -212,7 +208,7 @@ def verify(
     sample: float = 1.0,
     budget: float | None = None,
     repair: bool = False,
-    foreign: str | None = None,
+    foreign: Literal["old", "new"] | None = None,
 ) -> VerifyResult:
     """Compares everything, or a sample, or what a budget of seconds allows; then it is not complete."""
     module = session.modules.find(id)
@@ -228,7 +224,7 @@ def verify(
         recover.reconcile(run)
         outcome = _repairing(run, repair=repair)
         if foreign is not None:
-            _settle_foreign(run, foreign)
+            settle(run, foreign)
         result = _verify(run, outcome, sample, budget)
         run.put("verify --repair" if repair else f"verify --foreign {foreign}", f"{result.repaired} repaired")
         return result
@@ -285,66 +281,6 @@ def _difference(d: Difference) -> DifferenceResult:
     return DifferenceResult(key=show(d.pair.old), member=member, verdict=d.verdict, why=d.why)
 
 
-def _settle_foreign(run: Run, truth: str) -> None:
-    """After the switch: takes the side the operator names for what differs. What is overwritten is saved first."""
-    if run.entry.phase != "switched":
-        raise RefusedError(f"{run.id} is {run.entry.phase}: --foreign settles differences in switched only",
-                           next="before the switch, use --repair")  # fmt: skip
-    base = run.options.backup
-    if base is None:
-        raise RefusedError(f"{run.id}: --foreign overwrites one side", next="add --backup DIR, where it is saved first")
-    way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
-    mend = {"different", "ttl_drift", "missing" if truth == "old" else "extra"}
-    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}")
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, f"foreign-{truth}",
-                           run.lease.fence.number)  # fmt: skip
-    found = Outcome(keep_all=True)
-    compare(run, found, "foreign")
-    for family, pair, members in _by_record(run, [d for d in found.examples if d.verdict in mend]):
-        name = way.names(pair)[1]
-        kind = family.kinds[way.copy]
-        lines = dump.collection(run.client, run.client.db, kind, name, name) if family.by_member else (
-            dump.bounded(run.client, run.client.db, kind, [(name, name)]))  # fmt: skip
-        for line in lines:
-            saving.write(line)
-        saving.commit()
-        if not family.by_member:
-            copy_keys(run, family, way, [pair])
-        elif not members:
-            # The expiry alone differs: copying any member sets it.
-            source = way.names(pair)[0]
-            copy_members(run, family, way, pair, _any_member(run, family.kinds[way.truth], source))
-        elif truth == "old":
-            copy_members(run, family, way, pair, read_old(run, family, pair, members))
-        else:
-            copy_members(run, family, way, pair, _new_members_of(run, family, pair, members))
-        run.tick()
-    saving.finish()
-
-
-def _any_member(run: Run, kind: Kind, name: bytes) -> list[tuple[bytes, object]]:
-    for line in dump.collection(run.client, run.client.db, kind, name, name):
-        return members_from_page(kind, line.items)[:1]
-    return []
-
-
-def _by_record(run: Run, found: Sequence[Difference]) -> list[tuple[Family, Pair, list[bytes]]]:
-    groups: dict[bytes, tuple[Family, Pair, list[bytes]]] = {}
-    for d in found:
-        family = next(f for f in run.families if f.from_old(d.pair.old) is not None)
-        group = groups.setdefault(d.pair.old, (family, d.pair, []))
-        if d.member is not None:
-            group[2].append(d.member)
-    return list(groups.values())
-
-
-def _new_members_of(run: Run, family: Family, pair: Pair, names: Sequence[bytes]) -> list[tuple[bytes, object]]:
-    wanted = set(names)
-    lines = dump.collection(run.client, run.client.db, family.kinds["new"], pair.new, pair.new)
-    members = [m for line in lines for m in members_from_page(family.kinds["new"], line.items)]
-    return [(name, value) for name, value in members if family.origin(pair, name, value) in wanted]
-
-
 # the way back
 
 
@@ -364,24 +300,11 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     with session.leased() as lease:
         run = session.run(lease, module)
         try:
-            _persist(run, go)
+            recover.persist(run, lambda: go(run))
         except (InterruptedRunError, DifferencesError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))
-
-
-def _persist(run: Run, go: Callable[[Run], None]) -> None:
-    """Goes on from where the markers are, also when they went back meanwhile."""
-    for _ in range(_RECOVERIES):
-        recover.reconcile(run)
-        try:
-            return go(run)
-        except MarkersMovedError:
-            run.note("markers moved while working; looking at them first")
-    raise LedgerBackwardsError(
-        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
-    )
 
 
 # quarantine

@@ -43,12 +43,14 @@ _LASTING = ("field-ttl", "target-type", "cross-slot")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One record that differs; `why` never repeats a value."""
+    """One record that differs; `why` never repeats a value. `member` is named as in the old shape, `new` as in the
+    new one."""
 
     pair: Pair
     member: bytes | None
     verdict: Verdict
     why: str
+    new: bytes | None = None
 
 
 @dataclass
@@ -355,7 +357,7 @@ def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member
             now = (name, member_from_wire(family.kinds["old"], raw))
             to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
             verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
-        found.append(Difference(pair, name, verdict, why))
+        found.append(Difference(pair, name, verdict, why, new_names[i]))
     if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
     return found
@@ -438,7 +440,7 @@ def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Se
         keys = [run.markers.key_for(pair.old), pair.old, pair.new]
         refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
         extras = _extras(run, family, pair, {name: origins[name] for name in extras})
-    found = [Difference(pair, origins[n], "extra", "there is no old member") for n in extras]
+    found = [Difference(pair, origins[n], "extra", "there is no old member", n) for n in extras]
     return _account(outcome, found, wrong - len(extras))
 
 

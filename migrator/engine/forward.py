@@ -13,11 +13,10 @@ from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, reached, refusals
 from migrator.engine.lasting import lasting
-from migrator.engine.recover import reconcile
+from migrator.engine.recover import persist
 from migrator.engine.run import Run
 from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep
-from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, IncompleteError, LedgerBackwardsError, QuarantineError, RefusedError
+from migrator.errors import DifferencesError, IncompleteError, QuarantineError, RefusedError
 from migrator.ledger import Comparison
 from migrator.ledger.lease import server_ms
 from migrator.models import number_of
@@ -30,28 +29,22 @@ THROUGH: dict[str, Phase] = {
     "switch": "switched",
     "contract": "contracted",
 }
-_RECOVERIES = 5
 _OLD_IS_TRUE: tuple[Phase, ...] = ("expanded", "backfilled", "verified")
 
 
 def carry_forward(run: Run, goal: Phase) -> None:
     """Carries one migration to `goal`. Nothing is compared where it has come as far already."""
     evidence = _Evidence()
-    for _ in range(_RECOVERIES):
-        try:
-            reconcile(run)  # first of all: where we are is what the markers say
-            _check_way(run, goal)
-            if not reached(run.entry, goal):
-                _go(run, goal, evidence)
-                if goal not in _OLD_IS_TRUE:
-                    return
-            _repair_indexes(run)
+    persist(run, lambda: _carry(run, goal, evidence))
+
+
+def _carry(run: Run, goal: Phase, evidence: _Evidence) -> None:
+    _check_way(run, goal)
+    if not reached(run.entry, goal):
+        _go(run, goal, evidence)
+        if goal not in _OLD_IS_TRUE:
             return
-        except MarkersMovedError:
-            run.observer.say(f"{run.id}: markers moved while working; looking at them first")
-    raise LedgerBackwardsError(
-        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
-    )
+    _repair_indexes(run)
 
 
 def _go(run: Run, goal: Phase, evidence: _Evidence) -> None:

@@ -58,15 +58,9 @@ def _repair(wrong: _Wrong, now: int) -> IndexRepair:
 
 
 def _pages(run: Run, family: Family) -> Iterator[list[Pair]]:
-    for node in run.client.nodes():
-        cursor = 0
-        while True:
-            page = run.client.page(node, cursor, family.old_glob, PAGE_KEYS)
-            pairs = [pair for key in page.keys if (pair := family.from_old(key)) is not None]
-            yield from key_batches(run, family, "old", pairs)
-            cursor = page.cursor
-            if cursor == 0:
-                break
+    for keys in run.client.pages(family.old_glob, PAGE_KEYS):
+        pairs = [pair for key in keys if (pair := family.from_old(key)) is not None]
+        yield from key_batches(run, family, "old", pairs)
 
 
 def repair(run: Run) -> int:

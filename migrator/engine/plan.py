@@ -115,19 +115,14 @@ def _count(run: Run, family: Family) -> tuple[Counts, list[bytes]]:
     """How many keys parse, and up to `SAMPLE_KEYS` of them: by a scan within the budget, else from random keys."""
     keys: list[bytes] = []
     number = seen = 0
-    for node in run.client.nodes():
-        cursor = 0
-        while True:
-            page = run.client.page(node, cursor, family.old_glob, _SCAN_COUNT)
-            mine = [key for key in page.keys if family.from_old(key) is not None]
-            number, seen, cursor = number + len(mine), seen + _SCAN_COUNT, page.cursor
-            # Every so many, so that the sample comes from the whole walk and not from its start.
-            keys = (keys + mine)[:: 2 if len(keys) + len(mine) > 2 * SAMPLE_KEYS else 1]
-            run.stop.check()
-            if seen > SCAN_BUDGET:
-                return _estimate(run, family), keys[:SAMPLE_KEYS]
-            if cursor == 0:
-                break
+    for page in run.client.pages(family.old_glob, _SCAN_COUNT):
+        mine = [key for key in page if family.from_old(key) is not None]
+        number, seen = number + len(mine), seen + _SCAN_COUNT
+        # Every so many, so that the sample comes from the whole walk and not from its start.
+        keys = (keys + mine)[:: 2 if len(keys) + len(mine) > 2 * SAMPLE_KEYS else 1]
+        run.stop.check()
+        if seen > SCAN_BUDGET:
+            return _estimate(run, family), keys[:SAMPLE_KEYS]
     return Counts(estimate=number, low=number, high=number), keys[:SAMPLE_KEYS]
 
 
@@ -294,21 +289,15 @@ def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
     if family.same_name:
         return
     right = 0
-    for node in run.client.nodes():
-        cursor = 0
-        while True:
-            page = run.client.page(node, cursor, family.new_glob, PAGE_KEYS)
-            names = [key for key in page.keys if family.from_new(key) is not None]
-            types = run.client.run([Command(key, ("TYPE", key)) for key in names])
-            for name, reply in zip(names, types, strict=True):
-                if (is_type := checked(reply).decode()) not in (family.kinds["new"], "none"):
-                    yield Remark(code="target-type", text=f"{show(name)} exists and is a {is_type}",
-                                 next="move that key out of the way, or choose another target name")  # fmt: skip
-                    return
-                right += 1
-            cursor = page.cursor
-            if cursor == 0:
-                break
+    for keys in run.client.pages(family.new_glob, PAGE_KEYS):
+        names = [key for key in keys if family.from_new(key) is not None]
+        types = run.client.run([Command(key, ("TYPE", key)) for key in names])
+        for name, reply in zip(names, types, strict=True):
+            if (is_type := checked(reply).decode()) not in (family.kinds["new"], "none"):
+                yield Remark(code="target-type", text=f"{show(name)} exists and is a {is_type}",
+                             next="move that key out of the way, or choose another target name")  # fmt: skip
+                return
+            right += 1
     if right and run.options.backup is None:
         yield Remark(code="target-exists", text=f"{right} target keys exist already and would be adopted",
                      next="add --backup DIR, where their content is saved first")  # fmt: skip

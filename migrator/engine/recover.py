@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.run import Run
+from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, LedgerBackwardsError
 from migrator.ledger import Intent
 from migrator.phases import Marker, Phase
 
 State = tuple[Phase, int]
+_RECOVERIES = 5
+
+
+def persist(run: Run, go: Callable[[], None]) -> None:
+    """Goes on from where the markers are, also when they went back meanwhile.
+
+    Raises LedgerBackwardsError where they keep going back.
+    """
+    for _ in range(_RECOVERIES):
+        try:
+            reconcile(run)  # first of all: where we are is what the markers say
+            return go()
+        except MarkersMovedError:
+            run.note("markers moved while working; looking at them first")
+    raise LedgerBackwardsError(
+        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
+    )
 
 
 def reconcile(run: Run) -> None:

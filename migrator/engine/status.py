@@ -201,15 +201,9 @@ def _template(run: Run, family: Family) -> FamilyStatus:
 
 
 def _typed_pages(run: Run, glob: bytes) -> Iterator[tuple[list[bytes], list[str]]]:
-    for node in run.client.nodes():
-        cursor = 0
-        while True:
-            page = run.client.page(node, cursor, glob, PAGE_KEYS)
-            types = run.client.run([Command(key, ("TYPE", key)) for key in page.keys])
-            yield page.keys, [checked(reply).decode() for reply in types]
-            cursor = page.cursor
-            if cursor == 0:
-                break
+    for keys in run.client.pages(glob, PAGE_KEYS):
+        types = run.client.run([Command(key, ("TYPE", key)) for key in keys])
+        yield keys, [checked(reply).decode() for reply in types]
 
 
 def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:

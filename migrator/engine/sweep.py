@@ -249,16 +249,10 @@ def save_native(run: Run, epoch: int) -> None:
 def any_old(run: Run) -> bool:
     """Whether there is any record in the old shape. Reads only."""
     for family in run.families:
-        for node in run.client.nodes():
-            cursor = 0
-            while True:
-                page = run.client.page(node, cursor, family.old_glob, PAGE_KEYS)
-                pairs, _ = parse_old(family, page.keys)
-                types = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
-                if any(checked(reply).decode() == family.kinds["old"] for reply in types):
-                    return True
-                cursor = page.cursor
-                run.tick()
-                if cursor == 0:
-                    break
+        for keys in run.client.pages(family.old_glob, PAGE_KEYS):
+            pairs, _ = parse_old(family, keys)
+            types = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+            if any(checked(reply).decode() == family.kinds["old"] for reply in types):
+                return True
+            run.tick()
     return False

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from migrator.models import Frozen
 from migrator.phases import Phase
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Tally(_Frozen):
+class Tally(Frozen):
     """Closed accounts of a walk: scanned = moved + unchanged + quarantined + vanished, exactly.
 
     `scanned` counts visits to records whose key parses; `ignored` keys that do not parse stand apart.
@@ -32,7 +29,7 @@ class Tally(_Frozen):
         return self.scanned == self.moved + self.unchanged + self.quarantined + self.vanished
 
 
-class MoveNames(_Frozen):
+class MoveNames(Frozen):
     """The key templates of one move, so that another migration on the same keys is noticed without its module."""
 
     source: str
@@ -41,16 +38,16 @@ class MoveNames(_Frozen):
     target_type: str
 
 
-class Intent(_Frozen):
+class Intent(Frozen):
     """The phase change under way, written before the first marker is touched. `changes` come with it to the entry."""
 
     phase: Phase
     epoch: int
     checksum: str
-    changes: dict[str, str | int | bool | None] = {}
+    changes: dict[str, str | int | bool | None] = Field(default_factory=dict)
 
 
-class Comparison(_Frozen):
+class Comparison(Frozen):
     """The evidence of a full comparison. It belongs to one epoch and dies with it. `at` is unix ms."""
 
     epoch: int
@@ -68,7 +65,7 @@ class Comparison(_Frozen):
         return not (self.missing or self.extra or self.different or self.ttl_drift or self.unreadable)
 
 
-class Entry(_Frozen):
+class Entry(Frozen):
     """One migration in the ledger. `mapping` is the checksum of the module it was expanded with.
 
     `cleaning` is set while the new shape is being removed on the way back to `pending`; `swept` once contract has

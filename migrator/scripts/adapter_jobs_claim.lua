@@ -49,7 +49,7 @@ for _, text in ipairs(heads) do
       break
     elseif not why then
       why, job = perform(op, r.truth, id_of(text), text)
-      if why == 'done' then claimed[#claimed + 1] = job end
+      if why == 'done' then claimed[#claimed + 1] = redis.call('HGETALL', r.truth) end
     end
   end
   if why == 'UNMOVED' then

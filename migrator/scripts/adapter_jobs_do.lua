@@ -22,8 +22,8 @@ if r.copy or not r.new then
 end
 local op = operation(7)
 if op.create and type ~= 'none' then return answer('exists') end
-local word, fields = 'none', false
-if op.create or type ~= 'none' then word, fields = perform(op, r.truth, id, '') end
+local word = 'none'
+if op.create or type ~= 'none' then word = perform(op, r.truth, id, '') end
 -- What is not in progress is not stuck: the index was wrong.
 if op.stuck and (word == 'none' or word == 'WRONG_STATUS') then redis.call('ZREM', RUNNING, id) end
-return answer(word, word == 'done' and fields or false)
+return answer(word, word == 'done' and redis.call('HGETALL', r.truth) or false)

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from migrator.errors import RefusedError, UsageError
+from migrator.models import Frozen
 from migrator.snapshot.ndjson import Line, decode, encode
 
 MANIFEST = "manifest.json"
@@ -23,11 +24,9 @@ PART_BYTES = 32 * 1024 * 1024  # uncompressed; bounds what is not yet durable, a
 _LOCK_SECONDS = 30.0
 
 
-class Part(BaseModel):
+class Part(Frozen):
     """One file. `fence` is the number of the lease it was written under: what a stalled process adds late is older
     than what its successor has written already."""
-
-    model_config = ConfigDict(frozen=True)
 
     file: str
     sha256: str
@@ -35,10 +34,8 @@ class Part(BaseModel):
     fence: int = 0
 
 
-class Manifest(BaseModel):
+class Manifest(Frozen):
     """What a backup holds. `purpose` is `contract`, `adopted` or `discarded`."""
-
-    model_config = ConfigDict(frozen=True)
 
     format: int = 1
     namespace: str

@@ -1,0 +1,230 @@
+"""After the switch: settles what an application without an adapter wrote, in the direction the operator names.
+
+What is overwritten or removed is saved first, and written only if both shapes are still as they were saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from migrator.client import Arg, Command, Reply
+from migrator.engine import dump
+from migrator.engine.compare import Difference, Outcome, compare, read_members, read_pairs
+from migrator.engine.copy import (
+    FAULT_CODES,
+    FOREIGN_NEW,
+    FOREIGN_OLD,
+    KeyJob,
+    MemberJob,
+    Way,
+    breathe,
+    key_batches,
+    write_keys,
+    write_members,
+)
+from migrator.engine.run import Run
+from migrator.errors import RefusedError, Unmappable
+from migrator.moves.family import Family, Pair
+from migrator.moves.values import digest, from_items, member_from_wire, member_to_wire, members_from_page, to_items
+from migrator.phases.markers import refusal
+from migrator.scripts import script
+from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.ndjson import Line
+
+Names = tuple[bytes, bytes]  # of a member, in the old and in the new shape
+_PAGE = 1000
+_MEND = {"old": ("different", "ttl_drift", "missing", "extra"), "new": ("different", "ttl_drift", "extra")}
+
+
+def settle(run: Run, truth: Literal["old", "new"]) -> None:
+    """Makes the other side follow `truth` wherever the two differ; an *unmoved* record is never removed.
+
+    Raises RefusedError outside `switched` and without a directory to save to.
+    """
+    if run.entry.phase != "switched":
+        raise RefusedError(f"{run.id} is {run.entry.phase}: --foreign settles differences in switched only",
+                           next="before the switch, use --repair")  # fmt: skip
+    base = run.options.backup
+    if base is None:
+        raise RefusedError(f"{run.id}: --foreign overwrites one side", next="add --backup DIR, where it is saved first")
+    purpose = f"foreign-{truth}"
+    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, purpose)
+    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, purpose, run.lease.fence.number)
+    found = Outcome(keep_all=True)
+    compare(run, found, "foreign")
+    wrong = [d for d in found.examples if d.verdict in _MEND[truth]]
+    way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
+    for family in run.families:
+        mine = [d for d in wrong if family.from_old(d.pair.old) is not None]
+        if family.by_member:
+            for pair, members in _by_collection(mine):
+                at_hand = _Members(run, family, way, saving, pair)
+                drifts = any(d.verdict == "ttl_drift" for d in mine if d.pair.old == pair.old)
+                # One expiry for the whole collection: copying any member sets it.
+                names = [*members, *(at_hand.any() if drifts else ())]
+                for start in range(0, len(names), _PAGE):
+                    at_hand.settle(names[start : start + _PAGE])
+        else:
+            for batch in key_batches(run, family, way.copy, [d.pair for d in mine]):
+                _Keys(run, family, way, saving).settle(batch)
+    saving.finish()
+
+
+class _Keys:
+    """Whole records."""
+
+    def __init__(self, run: Run, family: Family, way: Way, saving: Backup) -> None:
+        self._run, self._family, self._way, self._saving = run, family, way, saving
+        self._kind, self._copy_kind = family.kinds[way.truth], family.kinds[way.copy]
+
+    def settle(self, pairs: Sequence[Pair]) -> None:
+        todo = list(pairs)
+        while todo:
+            jobs, gone = [], []
+            for pair, old, new in read_pairs(self._run, self._family, todo):
+                truth, copy = (old, new) if self._way.truth == "old" else (new, old)
+                if truth[0] == b"none":
+                    gone += [pair] if self._save(pair, copy) and self._way.truth == "old" else []
+                elif truth[0].decode() == self._kind and (job := self._job(pair, truth, copy)) is not None:
+                    self._save(pair, copy)
+                    jobs.append(job)
+            self._saving.commit()
+            _drop_keys(self._run, self._way, gone)
+            todo = self._write(jobs)
+            self._run.tick()
+
+    def _save(self, pair: Pair, copy: Reply) -> bool:
+        """Whether there was something to save."""
+        if copy[0].decode() != self._copy_kind:
+            return False
+        name = self._way.names(pair)[1]
+        at = copy[1] if copy[1] >= 0 else None
+        self._saving.write(Line(self._run.client.db, name, self._copy_kind, at, copy[2]))
+        return True
+
+    def _job(self, pair: Pair, truth: Reply, copy: Reply) -> KeyJob | None:
+        try:
+            wanted = self._way.map_key(self._family, pair, from_items(self._kind, truth[2]))
+        except Unmappable as error:
+            self._run.quarantine.reject(pair, None, error.reason, digest(truth[2]))
+            return None
+        return KeyJob(pair, truth[2], to_items(self._copy_kind, wanted), copy[2])
+
+    def _write(self, jobs: Sequence[KeyJob]) -> list[Pair]:
+        """Those that changed underfoot."""
+        again: list[Pair] = []
+        for job, code in zip(jobs, write_keys(self._run, self._family, self._way, jobs), strict=True):
+            if code == 3:
+                again.append(job.pair)
+            elif code in FAULT_CODES:
+                self._run.quarantine.reject(job.pair, None, FAULT_CODES[code], digest(job.expected))
+        if again:
+            breathe(self._run)
+        return again
+
+
+def _drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
+    """An adapter that wrote one of them meanwhile wrote both shapes: then it stays."""
+    guard = run.guard(*way.phases).args()
+    commands = [
+        Command.eval(script("drop"), [run.markers.key_for(pair.old), *way.names(pair)], guard) for pair in pairs
+    ]
+    for reply in run.client.run(commands):
+        refusal(reply, run.id)
+
+
+class _Members:
+    """Members of one collection, at most 1000 at once."""
+
+    def __init__(self, run: Run, family: Family, way: Way, saving: Backup, pair: Pair) -> None:
+        self._run, self._family, self._way, self._saving, self._pair = run, family, way, saving, pair
+        self._kind, self._copy_kind = family.kinds[way.truth], family.kinds[way.copy]
+        self._forward = way.truth == "old"
+
+    def settle(self, members: Sequence[Names]) -> None:
+        todo = list(members)
+        while todo:
+            old, new, had, now = read_members(self._run, self._family, self._pair, *zip(*todo, strict=True))
+            jobs: list[MemberJob] = []
+            over: list[bytes | None] = []
+            gone: dict[Names, bytes] = {}
+            again: list[Names] = []
+            for names, *shapes in zip(todo, had, now, strict=True):
+                truth, copy = shapes if self._forward else reversed(shapes)
+                if truth is None:
+                    gone |= {names: copy} if self._forward and copy is not None else {}
+                elif (job := self._job(names, truth)) is None:
+                    continue
+                elif self._names(job) != names:
+                    again.append(self._names(job))  # what its copy holds was not read yet
+                else:
+                    jobs.append(job)
+                    over.append(copy)
+            saved = [(job[2], raw) for job, raw in zip(jobs, over, strict=True) if raw is not None]
+            self._save([*saved, *((names[1], raw) for names, raw in gone.items())], (new if self._forward else old)[1])
+            self._drop(list(gone))
+            todo = [*again, *self._write(jobs, over)]
+            self._run.tick()
+
+    def _names(self, job: MemberJob) -> Names:
+        return (job[0], job[2]) if self._forward else (job[2], job[0])
+
+    def any(self) -> list[Names]:
+        """One member of the truth that can be mapped, if there is one."""
+        name = self._way.names(self._pair)[0]
+        for line in dump.collection(self._run.client, self._run.client.db, self._kind, name, name):
+            for member, value in members_from_page(self._kind, line.items):
+                if (job := self._job((member, member), member_to_wire(self._kind, value))) is not None:
+                    return [self._names(job)]
+        return []
+
+    def _job(self, names: Names, truth: bytes) -> MemberJob | None:
+        name = names[0] if self._forward else names[1]
+        try:
+            value = member_from_wire(self._kind, truth)
+            return (name, value, *self._way.map_member(self._family, self._pair, name, value))
+        except Unmappable as error:
+            self._run.quarantine.reject(self._pair, names[0], error.reason, digest([truth]))
+            return None
+
+    def _save(self, members: Sequence[tuple[bytes, bytes]], expiry: int) -> None:
+        if not members:
+            return
+        name = self._way.names(self._pair)[1]
+        flat = [word for member in members for word in (member if self._copy_kind != "set" else member[:1])]
+        self._saving.write(Line(self._run.client.db, name, self._copy_kind, expiry if expiry >= 0 else None, flat))
+        self._saving.commit()
+
+    def _drop(self, gone: Sequence[Names]) -> None:
+        if not gone:
+            return
+        guard = self._run.guard(*self._way.phases).args()
+        args: list[Arg] = [*guard, self._kind, self._copy_kind, *(name for names in gone for name in names)]
+        keys = [self._run.markers.key_for(self._pair.old), *self._way.names(self._pair)]
+        refusal(self._run.client.run([Command.eval(script("drop_members"), keys, args)])[0], self._run.id)
+
+    def _write(self, jobs: Sequence[MemberJob], over: Sequence[bytes | None]) -> list[Names]:
+        """Those that changed underfoot."""
+        again: list[Names] = []
+        codes = write_members(self._run, self._family, self._way, self._pair, jobs, over)
+        for job, code in zip(jobs, codes, strict=True):
+            if code == 3:
+                again.append((job[0], job[2]) if self._forward else (job[2], job[0]))
+            elif code in FAULT_CODES:
+                old = job[0] if self._forward else job[2]
+                self._run.quarantine.reject(
+                    self._pair, old, FAULT_CODES[code], digest([member_to_wire(self._kind, job[1])])
+                )
+        if again:
+            breathe(self._run)
+        return again
+
+
+def _by_collection(found: Sequence[Difference]) -> list[tuple[Pair, list[Names]]]:
+    groups: dict[bytes, tuple[Pair, list[Names]]] = {}
+    for d in found:
+        _, members = groups.setdefault(d.pair.old, (d.pair, []))
+        if d.member is not None:
+            members.append((d.member, d.new if d.new is not None else d.member))
+    return list(groups.values())
