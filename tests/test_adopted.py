@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from migrator.engine import back
-from migrator.engine.run import Run
 from tests.support import KEYS, MEMBERS, SAME_NAME, Crash, Shell, all_keys, crashing, picture, put, tool_for
 
 TEXT = b"{t}:text:"
@@ -63,7 +62,7 @@ def test_without_the_backup_an_adopted_target_is_left(client, there):
 def test_a_clean_up_that_died_at_its_end_leaves_an_adopted_target_too(client, there, monkeypatch):
     there.apply()
     with monkeypatch.context() as broken:
-        broken.setattr(Run, "put_for_good", crashing)
+        broken.setattr(back, "release_claim", crashing)
         with pytest.raises(Crash):
             there.rollback(backup=False)
     assert there.rollback(backup=False) == "pending"

@@ -94,15 +94,9 @@ def test_the_orders_that_are_left_out_end_like_those_that_are_run(scenes, move, 
     assert some.schedules < every.schedules
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the epoch goes on after the sweep, so a retiring delivered late is still obeyed"
-)
 def test_a_retiring_delivered_after_the_sweep_leaves_alone_what_was_written_since(scenes):
     ends_well(scenes.of("key"), LATE_RETIRING)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the epoch goes on after the clean-up, so a removal delivered late is still obeyed"
-)
 def test_a_removal_delivered_after_the_clean_up_leaves_alone_what_was_written_since(scenes):
     ends_well(scenes.of("key"), LATE_CLEANING)

@@ -89,7 +89,7 @@ def test_restore_puts_the_backup_back_as_it_was_and_saves_what_it_discards(tool,
 
     assert picture(client) == before
     assert own_keys(client) == set()
-    discarded = [line.key for path in tool.backup.glob("discarded-4/*") for line in lines(path)]
+    discarded = [line.key for path in tool.backup.glob("discarded-5/*") for line in lines(path)]
     assert len(discarded) == len(set(discarded)) == len(before) + 1 - 1 + 1
     assert {late, late_times} < set(discarded)
 

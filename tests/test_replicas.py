@@ -13,7 +13,7 @@ import pytest
 from migrator.client import Client, following, replicas
 from migrator.engine.recover import reconcile
 from migrator.errors import FencedError, RefusedError
-from migrator.ledger import Lease, Ledger
+from migrator.ledger import Lease
 from migrator.names import Names
 from migrator.phases import Markers, Phase
 from tests.servers import Cluster, Place, Run, Server, binary, wait_for
@@ -87,20 +87,18 @@ def stalls(
     assert stalled
 
 
-def moment(kind: str, name: str) -> tuple[Any, str, Callable[..., bool]]:
-    if kind == "marker":
-        return Markers, "change", lambda markers, fence, source, target, *_: target == name
-    return Ledger, "put", lambda ledger, lease, entry, what="", *_: what == name
+def change_to(source: str, target: str) -> tuple[Any, str, Callable[..., bool]]:
+    return Markers, "change", lambda markers, fence, now, to, *_: (now[0], to) == (source, target)
 
 
-@pytest.mark.parametrize(("through", "kind", "name"), [
-    ("switch", "marker", "switched"), ("contract", "ledger", "swept"),
-])  # fmt: skip
+@pytest.mark.parametrize(("through", "source", "target"), [
+    ("switch", "verified", "switched"), ("contract", "contracted", "contracted"),
+], ids=["switched", "swept"])  # fmt: skip
 def test_what_a_removal_stands_on_is_refused_while_a_replica_does_not_follow(
-    pair: tuple[Server, Server], tool: Tool, monkeypatch: pytest.MonkeyPatch, through: str, kind: str, name: str
+    pair: tuple[Server, Server], tool: Tool, monkeypatch: pytest.MonkeyPatch, through: str, source: str, target: str
 ) -> None:
     tool.apply()
-    with stalls(tool, pair[1], monkeypatch, *moment(kind, name)):
+    with stalls(tool, pair[1], monkeypatch, *change_to(source, target)):
         stopped = tool.apply(through=through, exit=60).stopped
     assert stopped is not None
     assert "0 of 1 replicas follow" in stopped.reason
@@ -111,7 +109,10 @@ def test_a_finished_clean_up_is_refused_while_a_replica_does_not_follow(
     pair: tuple[Server, Server], tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool.apply()
-    with stalls(tool, pair[1], monkeypatch, *moment("ledger", "cleaned")), pytest.raises(RefusedError, match="0 of 1"):
+    with (
+        stalls(tool, pair[1], monkeypatch, *change_to("pending", "pending")),
+        pytest.raises(RefusedError, match="0 of 1"),
+    ):
         tool.rollback()
     assert tool.rollback() == "pending"
 

@@ -15,6 +15,7 @@ from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DriftError, RefusedError
+from migrator.ledger import Tally
 from migrator.moves.family import Family
 from migrator.phases import Phase
 from migrator.snapshot import backup
@@ -115,8 +116,8 @@ def clean(run: Run) -> None:
         lasting(run, lambda: adopted_back(run))
     release_claim(run)
     run.quarantine.clear_open()
-    run.put_for_good("cleaned", "the new shape is removed", run.ledger.forget_words(run.id), cleaning=False,
-                     adopted="", tally=run.entry.tally.__class__())  # fmt: skip
+    run.put(tally=Tally())
+    run.change("pending", detail="the new shape is removed", cleaning=False, adopted="")
     if had_adopted:
         forget_adopted(run)
 

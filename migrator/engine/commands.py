@@ -136,7 +136,8 @@ def _onward(planned: MigrationPlan, entry: Entry) -> bool:
         return (entry.phase, entry.epoch) == (planned.from_, planned.epoch)
     here, there = FORWARD_PHASES.index(planned.from_), FORWARD_PHASES.index(entry.phase)
     steps = [transition(a, b) for a, b in pairwise(FORWARD_PHASES[here : there + 1])]
-    return here <= there and entry.epoch == planned.epoch + sum(not step.keeps_epoch for step in steps)
+    beyond = entry.epoch - planned.epoch - sum(not step.keeps_epoch for step in steps)
+    return here <= there and beyond in ((0, 1) if entry.phase == "contracted" and entry.swept else (0,))
 
 
 # init
@@ -194,7 +195,7 @@ def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
     found = {"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept}
     if phase == "contracted":
         # Where its backup lies is lost, what it is called is not: the way back looks for it in its --backup DIR.
-        found["backup_epoch"] = epoch
+        found["backup_epoch"] = epoch - swept  # the end of the sweep has an epoch of its own
     return entry.model_copy(update={**found, "expanded_at": entry.known_at})
 
 

@@ -17,6 +17,9 @@ from migrator.moves.loader import Module
 from migrator.names import Names
 from migrator.phases import Guard, Marker, Markers, Phase, transition
 
+# Steps that raise the epoch of a phase: what they end.
+_ENDED: dict[Phase, str] = {"pending": "cleaned", "contracted": "swept", "closed": "discarded"}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -91,6 +94,8 @@ class Run:
             changes["comparison"] = None
             also = self.ledger.forget_words(self.id)
         what = f"{self.entry.phase} -> {intent.phase}"
+        if self.entry.phase == intent.phase:
+            what = _ENDED.get(intent.phase, what)
         self.put(what, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
         self.observer.say(f"{self.id}: {intent.phase}")
 
@@ -98,11 +103,6 @@ class Run:
         """Before anything relies on what was written, least of all a removal: the replicas have it."""
         self._unsaid(self.lease.durable(self.tick))
         self._unsaid(self.markers.durable(self.lease.fence, (phase, epoch), checksum))
-
-    def put_for_good(self, what: str, detail: str, also: Iterable[Words] = (), **changes: object) -> None:
-        """`put` for what other migrations and the next command go by: the replicas have it."""
-        self.put(what, detail, also, **changes)
-        self._unsaid(self.lease.durable(self.tick))
 
     def _unsaid(self, missing: str) -> None:
         if missing:

@@ -40,13 +40,9 @@ def sweep(run: Run) -> None:
             "wrote after the switch",
             next=f"go back with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
         )
-    markers, entry = run.markers, run.entry
-    now = (entry.phase, entry.epoch)
-    markers.set(run.lease.fence, now, now, "", markers.slots)
-    run.make_durable(*now, "")
     release_claim(run)
     detail = f"{number_of(saved, 'old record')} saved and removed"
-    run.put_for_good("swept", detail, run.ledger.forget_words(run.id), swept=True, saved=True)
+    run.change("contracted", detail=detail, swept=True, saved=True)
     run.observer.say(f"{run.id}: the old shape is removed ({number_of(saved, 'record')} in the backup)")
 
 

@@ -39,6 +39,9 @@ TABLE: tuple[Transition, ...] = (
     Transition("contracted", "reverting"),  # both written again, old is incomplete
     Transition("reverting", "switched"),  # the old shape is rebuilt and compared
     Transition("reverting", "contracted"),  # the way back is given up
+    # A removal is over: one that is delivered late, when others may use the freed names, does nothing.
+    Transition("contracted", "contracted"),
+    Transition("pending", "pending"),
     # Restore: adapters refuse while later writes are discarded.
     Transition("contracted", "closed"),
     Transition("switched", "closed"),

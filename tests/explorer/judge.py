@@ -167,7 +167,8 @@ class Judge:
         places = [shape.exact for shape in (last.old, last.retired) if shape]
         if last.phase == "contracted":
             places += saved(self._scene)
-        frozen = (last.phase, last.epoch) == ("contracted", self._before.epoch)
+        # The end of the sweep has an epoch of its own.
+        frozen = last.phase == "contracted" and last.epoch - last.swept == self._before.epoch - self._before.swept
         owed = [self._before.old] if (untouched or frozen) and self._case.change is None else []
         owed += [self._before.retired] if frozen else []
         lost = [shape for shape in owed if shape and shape.exact not in places]
