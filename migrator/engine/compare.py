@@ -14,7 +14,18 @@ from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.copy import FIELD_TTL, TOO_LARGE, Member, Way, copy_keys, copy_members, foreign_type, key_batches
+from migrator.engine.copy import (
+    FIELD_TTL,
+    TOO_LARGE,
+    Member,
+    Way,
+    copy_keys,
+    copy_members,
+    drop_keys,
+    drop_members,
+    foreign_type,
+    key_batches,
+)
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import Unmappable
@@ -28,7 +39,6 @@ from migrator.moves.values import (
     members_from_page,
     scan_words,
 )
-from migrator.phases.markers import refusal
 from migrator.scripts import script
 
 Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
@@ -260,8 +270,8 @@ def _new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         exists = run.client.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
         suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
         found = [d for d in judge_keys(run, family, suspects) if d.verdict == "extra"]
-        if outcome.drop_extras and found:
-            _drop_keys(run, outcome, found)
+        if outcome.drop_extras and outcome.repair is not None and found:
+            drop_keys(run, outcome.repair, [d.pair for d in found])
             wrong = len(found)
             found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
             yield Progress(_account(outcome, found, wrong - len(found)))
@@ -269,17 +279,6 @@ def _new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         yield Progress(_account(outcome, found))
 
     return step
-
-
-def _drop_keys(run: Run, outcome: Outcome, found: Sequence[Difference]) -> None:
-    assert outcome.repair is not None
-    guard = run.guard(*outcome.repair.phases).args()
-    commands = [
-        Command.eval(script("drop"), [run.markers.key_for(d.pair.old), *outcome.repair.names(d.pair)], guard)
-        for d in found
-    ]
-    for reply in run.client.run(commands):
-        refusal(reply, run.id)
 
 
 # Members.
@@ -434,11 +433,7 @@ def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Se
     extras = _extras(run, family, pair, origins)
     wrong = len(extras)
     if outcome.drop_extras and outcome.repair is not None and extras:
-        args: list[Arg] = [*run.guard(*outcome.repair.phases).args(), family.kinds["old"], family.kinds["new"]]
-        for name in extras:
-            args += (origins[name], name)
-        keys = [run.markers.key_for(pair.old), pair.old, pair.new]
-        refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
+        drop_members(run, family, outcome.repair, pair, [(origins[name], name) for name in extras])
         extras = _extras(run, family, pair, {name: origins[name] for name in extras})
     found = [Difference(pair, origins[n], "extra", "there is no old member", n) for n in extras]
     return _account(outcome, found, wrong - len(extras))

@@ -289,6 +289,26 @@ def write_members(
     return codes
 
 
+def drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
+    """Removes copies that have no truth; one whose truth is there by then stays."""
+    guard = run.guard(*way.phases).args()
+    commands = [
+        Command.eval(script("drop"), [run.markers.key_for(pair.old), *way.names(pair)], guard) for pair in pairs
+    ]
+    for reply in run.client.run(commands):
+        refusal(reply, run.id)
+
+
+def drop_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[tuple[bytes, bytes]]) -> None:
+    """The same for members (at most 1000): the name in the truth and the name in the copy of each."""
+    if not members:
+        return
+    kinds = family.kinds[way.truth], family.kinds[way.copy]
+    args: list[Arg] = [*run.guard(*way.phases).args(), *kinds, *(name for names in members for name in names)]
+    keys = [run.markers.key_for(pair.old), *way.names(pair)]
+    refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
+
+
 def _read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
     if not names:
         return []

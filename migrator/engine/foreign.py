@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from migrator.client import Arg, Command, Reply
+from migrator.client import Reply
 from migrator.engine import dump
 from migrator.engine.compare import Difference, Outcome, compare, read_members, read_pairs
 from migrator.engine.copy import (
@@ -19,6 +19,8 @@ from migrator.engine.copy import (
     MemberJob,
     Way,
     breathe,
+    drop_keys,
+    drop_members,
     key_batches,
     write_keys,
     write_members,
@@ -27,8 +29,6 @@ from migrator.engine.run import Run
 from migrator.errors import RefusedError, Unmappable
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import digest, from_items, member_from_wire, member_to_wire, members_from_page, to_items
-from migrator.phases.markers import refusal
-from migrator.scripts import script
 from migrator.snapshot.backup import Backup, directory_for
 from migrator.snapshot.ndjson import Line
 
@@ -90,7 +90,8 @@ class _Keys:
                     self._save(pair, copy)
                     jobs.append(job)
             self._saving.commit()
-            _drop_keys(self._run, self._way, gone)
+            # An adapter that wrote one of them meanwhile wrote both shapes: then it stays.
+            drop_keys(self._run, self._way, gone)
             todo = self._write(jobs)
             self._run.tick()
 
@@ -124,16 +125,6 @@ class _Keys:
         return again
 
 
-def _drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
-    """An adapter that wrote one of them meanwhile wrote both shapes: then it stays."""
-    guard = run.guard(*way.phases).args()
-    commands = [
-        Command.eval(script("drop"), [run.markers.key_for(pair.old), *way.names(pair)], guard) for pair in pairs
-    ]
-    for reply in run.client.run(commands):
-        refusal(reply, run.id)
-
-
 class _Members:
     """Members of one collection, at most 1000 at once."""
 
@@ -163,7 +154,7 @@ class _Members:
                     over.append(copy)
             saved = [(job[2], raw) for job, raw in zip(jobs, over, strict=True) if raw is not None]
             self._save([*saved, *((names[1], raw) for names, raw in gone.items())], (new if self._forward else old)[1])
-            self._drop(list(gone))
+            drop_members(self._run, self._family, self._way, self._pair, list(gone))
             todo = [*again, *self._write(jobs, over)]
             self._run.tick()
 
@@ -195,14 +186,6 @@ class _Members:
         flat = [word for member in members for word in (member if self._copy_kind != "set" else member[:1])]
         self._saving.write(Line(self._run.client.db, name, self._copy_kind, expiry if expiry >= 0 else None, flat))
         self._saving.commit()
-
-    def _drop(self, gone: Sequence[Names]) -> None:
-        if not gone:
-            return
-        guard = self._run.guard(*self._way.phases).args()
-        args: list[Arg] = [*guard, self._kind, self._copy_kind, *(name for names in gone for name in names)]
-        keys = [self._run.markers.key_for(self._pair.old), *self._way.names(self._pair)]
-        refusal(self._run.client.run([Command.eval(script("drop_members"), keys, args)])[0], self._run.id)
 
     def _write(self, jobs: Sequence[MemberJob], over: Sequence[bytes | None]) -> list[Names]:
         """Those that changed underfoot."""
