@@ -19,10 +19,10 @@ def adapters_of(run: Run) -> list[Announced]:
     return [one for one in read_announced(run.client, run.names, now) if one.id == run.id]
 
 
-def left_behind(run: Run) -> Iterator[Remark]:
+def left_behind(seen: Sequence[Announced]) -> Iterator[Remark]:
     """Adapters that are alive and do not know what this version's phases ask of them: in the way of `switch` and
     `contract`."""
-    old = [one for one in adapters_of(run) if one.alive and one.protocol < PROTOCOL]
+    old = [one for one in seen if one.alive and one.protocol < PROTOCOL]
     if old:
         yield Remark(
             code="old-adapters",
@@ -31,9 +31,9 @@ def left_behind(run: Run) -> Iterator[Remark]:
         )
 
 
-def other_mappings(run: Run) -> Iterator[Remark]:
+def other_mappings(seen: Sequence[Announced], checksum: str) -> Iterator[Remark]:
     """Adapters that are alive and built from another version of the module: from `expanded` on they are refused."""
-    others = [one for one in adapters_of(run) if one.alive and one.checksum != run.module.checksum]
+    others = [one for one in seen if one.alive and one.checksum != checksum]
     if others:
         yield Remark(
             code="other-mapping",
@@ -43,9 +43,9 @@ def other_mappings(run: Run) -> Iterator[Remark]:
         )
 
 
-def unadapted(run: Run) -> str:
+def unadapted(seen: Sequence[Announced]) -> str:
     """What to say before a change that an application without an adapter does not follow; empty if one is alive."""
-    if any(one.alive for one in adapters_of(run)):
+    if any(one.alive for one in seen):
         return ""
     return (
         f"no adapter was seen in the last {_WINDOW}: an application that still uses the old shape is left behind; make "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from migrator.engine import indexes
 from migrator.engine.adopt import adopt
-from migrator.engine.alive import left_behind, other_mappings, unadapted
+from migrator.engine.alive import adapters_of, left_behind, other_mappings, unadapted
 from migrator.engine.backfill import backfill
 from migrator.engine.compare import FAULTS, Outcome, compare
 from migrator.engine.copy import FORWARD as FROM_OLD
@@ -114,7 +114,7 @@ def check_contract_asked(run: Run) -> None:
 
 
 def _expand(run: Run, _: _Evidence) -> None:
-    for remark in (*refusals(run), *other_mappings(run)):
+    for remark in (*refusals(run), *other_mappings(adapters_of(run), run.module.checksum)):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
     claim(run)
     adopt(run)
@@ -230,9 +230,10 @@ def _check_quiet(run: Run) -> None:
 
 def _check_followed(run: Run) -> None:
     """Raises RefusedError if an adapter that is alive would not follow; says so if there is none."""
-    for remark in left_behind(run):
+    seen = adapters_of(run)
+    for remark in left_behind(seen):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
-    if said := unadapted(run):
+    if said := unadapted(seen):
         run.note(said)
 
 

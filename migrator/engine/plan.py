@@ -26,6 +26,7 @@ from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import count_words, from_reply, members_from_page, read_words, scan_words
 from migrator.phases import FORWARD, Phase
+from migrator.phases.announced import Announced
 
 SAMPLE_RECORDS = 2000
 SAMPLE_KEYS = 2000
@@ -73,7 +74,8 @@ def plan_one(session: Session, module: Module, entries: dict[str, Entry], throug
     ahead = entry.phase not in FORWARD or FORWARD.index(entry.phase) < FORWARD.index(through)
     counts, found = _look(run) if entry.phase in FORWARD[:4] else (Counts(estimate=0, low=0, high=0), _Findings())
     repairs, total = indexes.missing(run, limit=REJECTED) if entry.phase in FORWARD[:5] else ((), 0)
-    refused = [*_refused(run, found)] if entry.phase == "pending" else []
+    adapters = adapters_of(run)
+    refused = [*_refused(run, found, adapters)] if entry.phase == "pending" else []
     sampled = max(1, found.sampled)
     return MigrationPlan(
         from_=entry.phase,
@@ -87,7 +89,7 @@ def plan_one(session: Session, module: Module, entries: dict[str, Entry], throug
         losses=tuple(loss for move in module.migration.moves for loss in move.losses),
         index_repairs=repairs,
         index_repairs_total=total,
-        risks=tuple(_risks(run, found)),
+        risks=(*_adapter_risks(adapters), *_risks(run, found)),
         refused=tuple(refused),
         waits_for=waits,
         sampled=found.sampled,
@@ -267,9 +269,9 @@ def member_memory(kind: Kind, name: bytes, value: object) -> int:
     return len(name) + (len(value) if isinstance(value, bytes) else 0) + 32
 
 
-def _refused(run: Run, found: _Findings) -> Iterator[Remark]:
+def _refused(run: Run, found: _Findings, adapters: Sequence[Announced]) -> Iterator[Remark]:
     yield from refusals(run)
-    yield from other_mappings(run)
+    yield from other_mappings(adapters, run.module.checksum)
     if "law" in found.remarks:
         yield found.remarks["law"]
     for family in run.families:
@@ -304,7 +306,6 @@ def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
 
 
 def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
-    yield from _adapter_risks(run)
     for move in run.module.migration.moves:
         if isinstance(move, KeyMove) and move.same_name:
             text = f"in-place type change: {move.source.template} becomes a {move.target.kind} at contract"
@@ -328,14 +329,13 @@ def _risks(run: Run, found: _Findings) -> Iterator[Remark]:
         yield Remark(code="no-records", text="no record was found at all: check the key template")
 
 
-def _adapter_risks(run: Run) -> Iterator[Remark]:
-    seen = adapters_of(run)
+def _adapter_risks(seen: Sequence[Announced]) -> Iterator[Remark]:
     if not seen:
         yield Remark(code="no-adapter", text="no adapter has ever been announced: make sure the application is "
                      "stopped, or that it writes through the adapters")  # fmt: skip
     elif not any(one.alive for one in seen):
         yield Remark(code="no-adapter", text=f"no adapter is alive; the last one seen was {seen[0].instance}")
-    yield from left_behind(run)
+    yield from left_behind(seen)
 
 
 def _memory_risk(run: Run) -> Iterator[Remark]:

@@ -68,7 +68,7 @@ def migration_status(session: Session, module: Module, entries: dict[str, Entry]
         owner=owner,
         quarantine=QuarantineCounts(open=run.quarantine.open, accepted=run.quarantine.accepted),
         drift=_drift(entry),
-        adapters=_adapters(session, run) if entries else (),
+        adapters=_adapters(run) if entries else (),
         next=next_command(module, entry, run, blocked=blocked_by(module, session.modules, entries) is not None,
                           known=module.id in entries),
     )  # fmt: skip
@@ -81,11 +81,10 @@ def _drift(entry: Entry) -> Drift | None:
     return Drift(at=iso(found.at), **found.model_dump(include=set(Drift.model_fields) - {"at"}))
 
 
-def _adapters(session: Session, run: Run) -> tuple[AdapterStatus, ...]:
-    now = server_ms(session.client, session.names)
+def _adapters(run: Run) -> tuple[AdapterStatus, ...]:
     return tuple(
         AdapterStatus(instance=one.instance, version=one.version, protocol=one.protocol, last_seen=iso(one.last_seen),
-                      seconds_ago=max(0, (now - one.last_seen) // 1000), alive=one.alive)
+                      seconds_ago=max(0, one.ago_ms // 1000), alive=one.alive)
         for one in adapters_of(run)
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ ALIVE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """One instance. `last_seen` is unix ms of the server; `alive` within 60 s of its time. `checksum` is that of its
-    module."""
+    """One instance. `last_seen` is unix ms of the server, `ago_ms` how long before its time that was. `checksum` is
+    that of its module."""
 
     instance: str
     id: str
@@ -28,7 +28,12 @@ class Announced:
     protocol: int
     checksum: str
     last_seen: int
-    alive: bool
+    ago_ms: int
+
+    @property
+    def alive(self) -> bool:
+        """Seen within 60 s."""
+        return self.ago_ms <= ALIVE_MS
 
 
 def announced(fields: Mapping[bytes, bytes], now_ms: int) -> list[Announced]:
@@ -41,7 +46,7 @@ def announced(fields: Mapping[bytes, bytes], now_ms: int) -> list[Announced]:
             found.append(
                 Announced(
                     instance.decode(errors="replace"), str(said["id"]), str(said["version"]), int(said["protocol"]),
-                    str(said["checksum"]), seen, now_ms - seen <= ALIVE_MS,
+                    str(said["checksum"]), seen, now_ms - seen,
                 )
             )  # fmt: skip
         except (ValueError, KeyError, TypeError):
