@@ -3,14 +3,10 @@
 -- KEYS  marker and the record's, by layout
 -- ARGV  those of lib_adapter
 -- Reply {"ok", phase, epoch, "removed" | "none" | "unmoved"} · {"type", what it is}; or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local r, refused = resolve(phase)
-if not r then return refused end
+local r, phase, epoch = record()
+if not r then return phase end
 
-local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
+local type = r.type
 if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end
 redis.call('UNLINK', r.truth)
 if r.copy then redis.call('UNLINK', r.copy) end

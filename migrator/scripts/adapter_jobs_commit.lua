@@ -5,16 +5,10 @@
 -- ARGV  those of lib_adapter, epoch, id, the queue's member that was taken or "", new queue score or "", new running
 --       score or "", status before, n, n items read (none to create), n, n items of the old, n, n items of the new
 -- Reply {"ok", phase, epoch, "done" | "retry" | "unmoved"} · {"type", what it is}; or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local wrong = foreign()
-if wrong then return wrong end
-local r, refused = resolve(phase, JOB)
-if not r then return refused end
+local r, phase, epoch = record(JOB, foreign)
+if not r then return phase end
 
-local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
+local type = r.type
 if epoch ~= ARGV[6] then return {'ok', phase, epoch, 'retry'} end
 if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end
 local n = tonumber(ARGV[12])

@@ -3,16 +3,10 @@
 -- KEYS  marker, queue, running, aside, the job's by layout
 -- ARGV  those of lib_adapter, the job's id
 -- Reply {"ok", phase, epoch, "done" | "none" | "unmoved"} · {"type", what it is}; or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local wrong = foreign()
-if wrong then return wrong end
-local r, refused = resolve(phase, JOB)
-if not r then return refused end
+local r, phase, epoch = record(JOB, foreign)
+if not r then return phase end
 
-local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
+local type = r.type
 if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end
 redis.call('UNLINK', r.truth)
 if r.copy then redis.call('UNLINK', r.copy) end

@@ -4,16 +4,10 @@
 -- ARGV  those of lib_adapter, the job's id, an operation
 -- Reply {"ok", phase, epoch, unix µs, word, …}: "done", fields · "read", "old" | "new", items, its running score
 --       · a code · "none" · "exists" · "unmoved"; {"type", what it is}; or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local wrong = foreign()
-if wrong then return wrong end
-local r, refused = resolve(phase, JOB)
-if not r then return refused end
+local r, phase, epoch = record(JOB, foreign)
+if not r then return phase end
 
-local type, copy_type, id = r.type, r.copy_type, ARGV[6]
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
+local type, id = r.type, ARGV[6]
 local function answer(...) return {'ok', phase, epoch, string.format('%.0f', MICROS), ...} end
 if type == 'none' and r.left then return answer('unmoved') end
 if r.copy or not r.new then

@@ -4,14 +4,10 @@
 -- ARGV  those of lib_adapter, then a member: its name in the old, its name in the new (≤ 1000)
 -- Reply {"ok", phase, epoch, codes: 1 removed · 0 was not there · 2 unmoved, left} · {"type", what it is};
 --       or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local r, refused = resolve(phase)
-if not r then return refused end
+local r, phase, epoch = record()
+if not r then return phase end
 
 local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
 if type == 'none' and copy_type ~= 'none' and not r.new then redis.call('UNLINK', r.copy) end
 
 local olds, news, codes = {}, {}, {}

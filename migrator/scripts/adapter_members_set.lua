@@ -3,14 +3,10 @@
 -- KEYS  marker and the collection's, by layout
 -- ARGV  those of lib_adapter, then a member: name, value in the old; name, value in the new (≤ 1000)
 -- Reply {"ok", phase, epoch, codes: 1 written · 0 unmoved, not written} · {"type", what it is}; or lib_adapter's
-local phase, epoch = enter()
-if not phase then return epoch end
-local r, refused = resolve(phase)
-if not r then return refused end
+local r, phase, epoch = record()
+if not r then return phase end
 
 local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
 -- A copy left behind by a collection that is gone: its members would come back. An old one after the switch is unmoved.
 if type == 'none' and copy_type ~= 'none' and not r.new then redis.call('UNLINK', r.copy) end
 

@@ -3,14 +3,10 @@
 -- KEYS  marker and the record's, by layout
 -- ARGV  those of lib_adapter, expiry in unix ms | -1 for none | "keep", n, n items of the old, n2, n2 items of the new
 -- Reply {"ok", phase, epoch, "written" | "unmoved"} · {"type", what it is}; or lib_adapter's. "unmoved" wrote nothing
-local phase, epoch = enter()
-if not phase then return epoch end
-local r, refused = resolve(phase)
-if not r then return refused end
+local r, phase, epoch = record()
+if not r then return phase end
 
-local type, copy_type = r.type, r.copy_type
-if type ~= 'none' and type ~= r.kind then return {'type', type} end
-if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end
+local type = r.type
 if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end
 
 local at = ARGV[6] == 'keep' and math.max(expiry(r.truth), -1) or tonumber(ARGV[6])

@@ -52,3 +52,17 @@ local function resolve(phase, at)
   redis.call('RENAME', new, old)
   return only(old, now)
 end
+
+-- record(at, before): `r`, phase and epoch of a record whose keys are all of the types they should be; or nil and the
+-- reply that refuses: enter's, that of `before` (asked before a name can change), resolve's, {"type", what it is}.
+local function record(at, before)
+  local phase, epoch = enter()
+  if not phase then return nil, epoch end
+  local wrong = before and before()
+  if wrong then return nil, wrong end
+  local r, refused = resolve(phase, at)
+  if not r then return nil, refused end
+  if r.type ~= 'none' and r.type ~= r.kind then return nil, {'type', r.type} end
+  if r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind then return nil, {'type', r.copy_type} end
+  return r, phase, epoch
+end

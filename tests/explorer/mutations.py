@@ -30,8 +30,8 @@ class Mutation:
 
 
 _TYPES = (
-    "if type ~= 'none' and type ~= r.kind then return {'type', type} end\n"
-    "if copy_type ~= 'none' and copy_type ~= r.copy_kind then return {'type', copy_type} end\n"
+    "  if r.type ~= 'none' and r.type ~= r.kind then return nil, {'type', r.type} end\n"
+    "  if r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind then return nil, {'type', r.copy_type} end\n"
 )
 _UNMOVED = "if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end\n"
 _LEFTOVER = "if type == 'none' and copy_type ~= 'none' and not r.new then redis.call('UNLINK', r.copy) end\n"
@@ -107,7 +107,7 @@ MUTATIONS = (
     Mutation("adapters: what is unmoved in contracted", "return only(new, now, was == kind and not gone and old) end",
              "return only(new, now) end", _unsettled("key", "stage", "get", "contracted")),
     Mutation("put: what is unmoved", _UNMOVED + "\nlocal at", "\nlocal at", _unsettled("key", "stage", "set")),
-    Mutation("put: types", _TYPES + _UNMOVED + "\nlocal at", _UNMOVED + "\nlocal at", _odd("key", "set")),
+    Mutation("put: types", _TYPES, "", _odd("key", "set")),
     Mutation("put: the copy", "if r.copy then shape(r.copy", "if false then shape(r.copy",
              Case("key", "verified", ("stage", "set"))),
     Mutation("put: the same expiry", "  if at == -1 then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, "
@@ -119,7 +119,7 @@ MUTATIONS = (
              _unsettled("key", "stage", "delete")),
     Mutation("delete: the copy", "if r.copy then redis.call('UNLINK', r.copy) end", "",
              Case("key", "expanded", ("stage", "delete"))),
-    Mutation("delete: types", _TYPES + _UNMOVED + "redis", _UNMOVED + "redis", _odd("key", "delete")),
+    Mutation("delete: types", _TYPES, "", _odd("key", "delete")),
     Mutation("get: what is unmoved", "r.left and 'unmoved' or 'none'}", "'none'}", _unsettled("key", "stage", "get")),
     Mutation("set of members: a collection left over", _LEFTOVER + "\nlocal there", "\nlocal there",
              Case("members", "expanded", ("create", "get"), change=cases.left_over)),
@@ -127,7 +127,7 @@ MUTATIONS = (
              _unsettled("members", "stage", "set")),
     Mutation("set of members: the expiry", "  set_expiry(r.copy, expiry(r.truth))\n", "",
              Case("members", "expanded", ("set", "get"), "mortal")),
-    Mutation("set of members: types", _TYPES + "-- A copy", "-- A copy", _odd("members", "set")),
+    Mutation("set of members: types", _TYPES, "", _odd("members", "set")),
     Mutation("removal of members: the copy", "if r.copy then redis.call(REMOVE[r.copy_kind]",
              "if false then redis.call(REMOVE[r.copy_kind]", Case("members", "backfilled", ("delete", "get"))),
     Mutation("removal of members: what is unmoved", "(there[j] and 1) or (left[j] and 2) or 0",
