@@ -8,6 +8,7 @@ migration = Migration(
         source=Keys("map:{name}:__meta:timestamps", type="hash"),
         target=Keys("map:{name}:__meta:timestamps-sorted", type="zset"),
         forward=lambda key, field, value: (field, parse_ticks(value)),
+        origin=lambda key, member: member,
         inverse=lambda key, member, score: (member, format_ticks(score)),
         losses=("a score holds ticks to 128 (12.8 µs): up to ±64 ticks are lost once contract has removed the hash",),
         risks=(

@@ -9,9 +9,9 @@ import pytest
 
 from migrator.adapters import Code, Deleted, Done, NotDone
 from migrator.adapters import jobs_rules as rules
-from migrator.engine import copy as copying
 from tests.adapters.flavours import STAGES, flavour, through
 from tests.adapters.jobs import CROSSED, OTHER, WORKER, Raw, jobs_tool, make_jobs
+from tests.between import WAYS, before_a_batch
 from tests.support import guid
 
 __all__ = ["flavour"]
@@ -152,22 +152,18 @@ def test_a_job_that_keeps_changing_is_told_as_retry(flavour, client, tool, monke
 
 
 @CROSSED
-def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(flavour, client, tool, monkeypatch):
+@WAYS
+def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(flavour, client, tool, quick, monkeypatch):
     jobs, raw = make_jobs(flavour, client, tool), Raw(client)
     for number in (1, 2, 3):
         jobs.create(guid(number), "n")
     tool.apply(through="expand")
-    original = copying.write_keys
-    held: list[int] = []
 
-    def hold(run, family, way, batch):
-        if not held and batch:
-            held.append(len(batch))
-            assert isinstance(jobs.delete(guid(1)), Deleted)
-            assert isinstance(jobs.claim_job(guid(2), WORKER), Done)
-        return original(run, family, way, batch)
+    def happens(_):
+        assert isinstance(jobs.delete(guid(1)), Deleted)
+        assert isinstance(jobs.claim_job(guid(2), WORKER), Done)
 
-    monkeypatch.setattr(copying, "write_keys", hold)
+    held = before_a_batch(monkeypatch, happens, quick=quick)
     tool.apply(through="backfill")
     assert held == [3]
     assert (raw.text(guid(1)), raw.hash(guid(1))) == (None, None)

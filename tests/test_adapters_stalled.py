@@ -7,7 +7,6 @@ import time
 import pytest
 
 from migrator.adapters import Found, Missing
-from migrator.engine import copy as copying
 from tests.adapters.flavours import (
     BOTH,
     STAGES,
@@ -19,6 +18,7 @@ from tests.adapters.flavours import (
     through,
     tool_for,
 )
+from tests.between import WAYS, before_a_batch, before_a_chunk
 from tests.support import KEYS, MEMBERS, SAME_NAME, put
 
 __all__ = ["flavour"]
@@ -125,28 +125,23 @@ def test_a_member_written_across_the_switch_and_across_contract(flavour, client,
     assert client.raw.hgetall(b"{t}:times:a") == {b"x": b"2"}
 
 
+@WAYS
 @pytest.mark.parametrize("mode", SOURCES)
-def test_what_is_deleted_or_expires_while_a_batch_is_held_stays_so(flavour, client, tmp_path, mode, monkeypatch):
-    """There is no log of deletes: the script that copies compares, and finds the record gone or changed."""
+def test_what_is_deleted_or_expires_while_a_batch_is_held_stays_so(flavour, client, tmp_path, mode, quick, monkeypatch):
     tool = tool_for(client, tmp_path, SOURCES[mode])
     for name in (b"deleted", b"changed", b"expired", b"mortal", b"still"):
         put(client, b"{t}:text:" + name, b"before")
     tool.apply(through="expand")
     records = flavour.make("Records", client, module_of(tool))
-    original = copying.write_keys
-    held: list[int] = []
 
-    def hold(run, family, way, jobs):
-        if not held and jobs:
-            held.append(len(jobs))
-            records.delete(id="deleted")
-            records.put({b"text": b"after"}, id="changed")
-            records.put({b"text": b"brief"}, expires_at=int(time.time() * 1000) + 20, id="expired")
-            records.put({b"text": b"before"}, expires_at=4_102_444_800_000, id="mortal")
-            time.sleep(0.04)
-        return original(run, family, way, jobs)
+    def happens(_):
+        records.delete(id="deleted")
+        records.put({b"text": b"after"}, id="changed")
+        records.put({b"text": b"brief"}, expires_at=int(time.time() * 1000) + 20, id="expired")
+        records.put({b"text": b"before"}, expires_at=4_102_444_800_000, id="mortal")
+        time.sleep(0.04)
 
-    monkeypatch.setattr(copying, "write_keys", hold)
+    held = before_a_batch(monkeypatch, happens, quick=quick)
     tool.apply(through="backfill")
     assert held == [5]
     ids = (b"deleted", b"changed", b"expired", b"mortal", b"still")
@@ -160,26 +155,22 @@ def test_what_is_deleted_or_expires_while_a_batch_is_held_stays_so(flavour, clie
     assert records.get(id="still").value[b"text"] == b"before"
 
 
-def test_members_that_are_removed_while_a_batch_is_held_stay_removed(flavour, client, tmp_path, monkeypatch):
+@WAYS
+def test_members_that_are_removed_while_a_batch_is_held_stay_removed(flavour, client, tmp_path, quick, monkeypatch):
     put(client, b"{t}:times:a", {b"removed": b"1", b"changed": b"1", b"still": b"1"})
     put(client, b"{t}:times:b", {b"last": b"1"})
     tool = tool_for(client, tmp_path, MEMBERS)
     tool.apply(through="expand")
     members = flavour.make("Members", client, module_of(tool))
-    original = copying.write_members
-    held: list[bytes] = []
 
-    def hold(run, family, way, pair, jobs):
-        if pair.old not in held:
-            held.append(pair.old)
-            if pair.old.endswith(b":a"):
-                members.remove(b"removed", name="a")
-                members.set(b"changed", 2.0, name="a")
-            else:
-                members.remove(b"last", name="b")
-        return original(run, family, way, pair, jobs)
+    def happens(name):
+        if name.endswith(b":a"):
+            members.remove(b"removed", name="a")
+            members.set(b"changed", 2.0, name="a")
+        else:
+            members.remove(b"last", name="b")
 
-    monkeypatch.setattr(copying, "write_members", hold)
+    held = before_a_chunk(monkeypatch, happens, quick=quick)
     tool.apply(through="backfill")
     assert len(held) == 2
     assert dict(client.raw.zrange(b"{t}:sorted:a", 0, -1, withscores=True)) == {b"changed": 2.0, b"still": 1.0}

@@ -9,6 +9,7 @@ import pytest
 
 from migrator.engine import backfill, copy
 from migrator.keys import slot_of
+from tests.between import WAYS, before_a_batch
 from tests.servers import Cluster
 from tests.support import KEYS, MEMBERS, picture, put, tool_for
 
@@ -27,21 +28,22 @@ def elsewhere(behind: Cluster):
     return source, next(node for node in behind.primaries() if node is not source)
 
 
-def test_a_slot_that_moves_during_the_backfill_has_it_walked_again(cluster, tool, monkeypatch):
+@WAYS
+def test_a_slot_that_moves_during_the_backfill_has_it_walked_again(cluster, tool, quick, monkeypatch):
     tool.apply(through="expand")
     walked: list[int] = []
-    copy_keys = copy.copy_keys
+    parse_old = backfill.parse_old
 
-    def move_first(run, family, way, pairs):
-        if not walked:
-            cluster.behind.move_slot(SLOT, *elsewhere(cluster.behind))
-        walked.append(len(pairs))
-        return copy_keys(run, family, way, pairs)
+    def note(family, keys):
+        walked.append(len(keys))
+        return parse_old(family, keys)
 
-    monkeypatch.setattr(backfill, "copy_keys", move_first)
+    monkeypatch.setattr(backfill, "parse_old", note)
+    move = lambda _: cluster.behind.move_slot(SLOT, *elsewhere(cluster.behind))  # noqa: E731
+    held = before_a_batch(monkeypatch, move, quick=quick)
     tally = tool.apply(through="switch").migrations[0].tally
-    assert len(walked) > 1
-    assert set(walked) == {50}
+    assert held == [50]
+    assert walked.count(50) > 1
     assert (tally.scanned, tally.moved + tally.unchanged) == (50, 50)
     found = tool.verify()
     assert (found.compared, found.missing) == (50, 0)

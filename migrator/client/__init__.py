@@ -2,19 +2,23 @@
 
 from redis.exceptions import ResponseError
 
-from migrator.client.client import Client, Page
+from migrator.client.client import LOST, Client, Page
 from migrator.client.following import replicas, replicate
+from migrator.client.lane import Lanes, Work
 from migrator.client.url import connect, redacted
 from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, slot_moved
 
 __all__ = [
+    "LOST",
     "Arg",
     "Client",
     "Command",
+    "Lanes",
     "Node",
     "Page",
     "Reply",
     "ResponseError",
+    "Work",
     "checked",
     "connect",
     "exchange",

@@ -28,8 +28,9 @@ from migrator.keys import SLOTS, slot_of, slot_tags
 from migrator.scripts import Script
 
 R = TypeVar("R")
+_NAMELESS = "connection-"
 
-_LOST = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError, OSError)
+LOST = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError, OSError)
 # Refusals of a node that ran nothing: the slot is on the move, or a failover is under way.
 _NOT_RUN = ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY ", "NOREPLICAS")
 _NOT_RUN_CLASSES = ("MovedError", "AskError", "TryAgainError", "ClusterDownError", "MasterDownError", "ReadOnlyError")
@@ -111,7 +112,7 @@ class Client:
                     answers = exchange(
                         node, [commands[i].packed(whole=i in unknown) for i in indexes], asking=bool(asked)
                     )
-                except _LOST as error:
+                except LOST as error:
                     again += indexes
                     wait.for_reason(where(node.address, error), error)
                     continue
@@ -144,7 +145,7 @@ class Client:
         def go() -> list[Reply]:
             try:
                 return exchange(node, commands)
-            except _LOST:
+            except LOST:
                 if self.cluster and self._gone(node):
                     raise NodeGoneError(
                         f"{node.address} is no longer a primary", next="run the same command again"
@@ -157,7 +158,7 @@ class Client:
         try:
             self._topology.refresh()
             return node not in self._topology.nodes()
-        except (*_LOST, RedisClusterException):
+        except (*LOST, RedisClusterException):
             return False  # nobody can be asked: wait for somebody
 
     def page(self, node: Node, cursor: int, glob: bytes, count: int) -> Page:
@@ -180,7 +181,12 @@ class Client:
         found = re.search(rb"run_id:(\w+)", info) if isinstance(info, bytes) else None
         if found:
             return found[1].decode()
-        return f"connection-{self._nonce}-{self._losses}-{sum(node.links.made for node in self.nodes())}"
+        return f"{_NAMELESS}{self._nonce}-{self._losses}-{sum(node.links.made for node in self.nodes())}"
+
+    @staticmethod
+    def named(process: str) -> bool:
+        """Whether that is a run_id, and not what stands for it where INFO is denied."""
+        return not process.startswith(_NAMELESS)
 
     def processes(self) -> str:
         """The run_ids of all primaries."""
@@ -233,7 +239,7 @@ class Client:
         while True:
             try:
                 return call()
-            except (*_LOST, RedisClusterException) as error:
+            except (*LOST, RedisClusterException) as error:
                 wait.for_reason(where(address, error), error)
                 wait.pause()
 

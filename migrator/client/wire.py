@@ -71,21 +71,29 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = 
     connection = node.pool.get_connection()
     node.links.note(connection)
     try:
-        # Packed in C: a phase change on a cluster is 16384 commands, and redis-py packs each in Python first.
-        packed = [b"".join([pack_command(words) for words in commands])]  # type: ignore[arg-type] # its stub is for one
-        connection.send_packed_command(packed, check_health=False)
-        replies: list[Reply] = []
-        for _ in commands:
-            try:
-                replies.append(connection.read_response(disable_decoding=True))
-            except ResponseError as error:
-                replies.append(error)
-            # READONLY, CLUSTERDOWN and MASTERDOWN are ResponseErrors in the parser but connection errors by class.
+        connection.send_packed_command([pack(commands)], check_health=False)
+        return receive(connection, len(commands))
     except BaseException:
         connection.disconnect()
         raise
     finally:
         node.pool.release(connection)
+
+
+def pack(commands: Sequence[tuple[Arg, ...]]) -> bytes:
+    """As they go over the wire. In C: a phase change on a cluster is 16384 commands, and redis-py packs in Python."""
+    return b"".join([pack_command(words) for words in commands])  # type: ignore[arg-type] # its stub is for one type
+
+
+def receive(connection: Any, number: int) -> list[Reply]:
+    """So many replies; a refusal is a value."""
+    replies: list[Reply] = []
+    for _ in range(number):
+        try:
+            replies.append(connection.read_response(disable_decoding=True))
+        except ResponseError as error:
+            replies.append(error)
+        # READONLY, CLUSTERDOWN and MASTERDOWN are ResponseErrors in the parser but connection errors by class.
     return replies
 
 

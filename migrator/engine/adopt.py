@@ -19,8 +19,8 @@ from migrator.snapshot.backup import Backup, directory_for
 from migrator.snapshot.ndjson import Line
 
 
-def adopt(run: Run) -> None:
-    """Saves target keys that are there already, and remembers that they were.
+def adopt(run: Run) -> bool:
+    """Saves target keys that are there already, and remembers that they were. Returns whether there were none.
 
     Raises RefusedError for one of another type, and without a backup directory.
     """
@@ -32,6 +32,7 @@ def adopt(run: Run) -> None:
             if pairs:
                 _adopt_page(run, family, pairs)
             run.tick()
+    return not run.entry.adopted
 
 
 def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
+from migrator.engine import windows
 from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
 from migrator.engine.run import Run
+from migrator.engine.transactions import Transactions
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
+from migrator.engine.windows import Left
 from migrator.errors import MigratorError
 from migrator.ledger import Tally
 from migrator.moves.family import Family, Pair
@@ -40,9 +44,15 @@ def parse_old(family: Family, keys: list[bytes]) -> tuple[list[Pair], Counter[st
 
 
 def _keys_step(run: Run, family: Family) -> Step:
+    quick = Transactions(run, family)
+
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
+        if quick.open_to(visit):
+            left: list[Pair] = []
+            yield from quick.copy(visit, pairs, left)
+            pairs = left
         too_large: list[Pair] = []
         for batch in key_batches(run, family, "old", pairs, too_large):
             yield Progress(copy_keys(run, family, FORWARD, batch))
@@ -56,13 +66,18 @@ def _members_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
-        for pair in pairs:
-            yield from _copy_collection(run, family, visit, pair)
+        left: Left = [(pair, visit.start.inner if pair.old == visit.start.key else 0) for pair in pairs]
+        if windows.open_to(run, family, visit):
+            left = []
+            yield from windows.copy_collections(run, family, visit, pairs, left)
+        for pair, cursor in left:
+            yield from copy_collection(run, family, replace(visit, start=Place(pair.old, cursor)), pair)
 
     return step
 
 
-def _copy_collection(run: Run, family: Family, visit: Visit, pair: Pair) -> Iterator[Progress]:
+def copy_collection(run: Run, family: Family, visit: Visit, pair: Pair) -> Iterator[Progress]:
+    """Member by member, by compare-and-set."""
     kind = family.kinds["old"]
     is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
     if is_type not in (kind, "none"):

@@ -240,7 +240,7 @@ def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequen
                 run.quarantine.release(pair, name)
             else:
                 _reject(run, pair, name, FAULT_CODES[code], digest([member_to_wire(kind, value)]), counts)
-        todo = _read_members(run, kind, way.names(pair)[0], changed, counts)
+        todo = read_members(run, kind, way.names(pair)[0], changed, counts)
         if todo:
             breathe(run)
     return counts
@@ -309,7 +309,7 @@ def drop_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequen
     refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
 
 
-def _read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
+def read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
     if not names:
         return []
     ask = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}[kind]

@@ -117,8 +117,10 @@ def _expand(run: Run, _: _Evidence) -> None:
     for remark in (*refusals(run), *other_mappings(adapters_of(run), run.module.checksum)):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
     claim(run)
-    adopt(run)
+    empty = adopt(run)
+    # What is there now is known, and what adapters write from the next epoch on is right.
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
+               empty_at=run.entry.epoch + 1 if empty else 0,
                rolled_back=False, backup="", backup_epoch=0, saved=False, restored=False)  # fmt: skip
 
 

@@ -59,6 +59,10 @@ class Rate:
         self._per_second, self._sleep, self._clock = per_second, sleep, clock
         self._ready = clock()
 
+    def at_once(self, most: int) -> int:
+        """Records a batch, so that a slow rate is a steady one: at most what half a second allows."""
+        return max(1, min(most, int(self._per_second / 2))) if self._per_second else most
+
     def spend(self, records: int, tick: Callable[[], None]) -> None:
         """Sleeps until these records are paid for, in slices, so that the lease lives through it."""
         if not self._per_second:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from migrator.client import Arg, Client, Node, ResponseError, checked, slot_moved
+from migrator.client import Arg, Client, Lanes, Node, ResponseError, checked, slot_moved
 from migrator.engine.run import Run
 from migrator.errors import NodeGoneError, RefusedError
 from migrator.ledger import Checkpoint
+from migrator.scripts import script
 
 Counts = Mapping[str, int]
 
@@ -141,8 +142,11 @@ class Walk:
     ) -> Checkpoint:
         key = (place.key or b"").hex()
         finished = (*at.finished, key) if key and not place.inner else at.finished if key else ()
-        saved = Checkpoint(at.node, process, self._slots, at.epoch, cursor, key if place.inner else "", place.inner,
-                           finished, done, dict(counts))  # fmt: skip
+        # Of several collections under way, the inner place of one is kept; the others would begin again.
+        half, inner = (key, place.inner) if place.inner and at.key in ("", key) else (at.key, at.inner)
+        if not key or (half == key and not place.inner):
+            half, inner = "", 0
+        saved = Checkpoint(at.node, process, self._slots, at.epoch, cursor, half, inner, finished, done, dict(counts))
         if self._resume:
             words = self._run.ledger.checkpoint_words(self._run.id, self._name, saved)
             self._run.lease.write([words, *self._run.quarantine.words()])
@@ -157,6 +161,17 @@ def visits(counts: Counts) -> int:
 
 def current_run_id(client: Client, node: Node) -> str:
     return client.process(client.on_node(node, ("INFO", "server"))[0])
+
+
+def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
+    """Makes sure that lanes lead to the process whose page this is, and that it knows these scripts; returns the
+    seconds of a round trip. Raises NodeRestartedError."""
+    for _, info, *_ in lanes.ask(("PING",), ("INFO", "server"), *(("SCRIPT", "LOAD", script(n).text) for n in names)):
+        if run.client.process(info) != visit.run_id:
+            raise NodeRestartedError
+    begun = time.monotonic()
+    lanes.ask(("PING",))
+    return time.monotonic() - begun
 
 
 def check_markers(run: Run) -> None:

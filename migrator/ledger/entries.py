@@ -71,7 +71,8 @@ class Entry(Frozen):
     `cleaning` is set while the new shape is being removed on the way back to `pending`; `swept` once contract has
     removed the old shape. `rolled_back` makes a bare apply pass it over. `backup` is the directory the old shape was
     saved to, `backup_epoch` the epoch of that contract, `saved` says that it holds all of it. `discarded` is set once
-    a restore has removed later writes, `restored` once it is done. Times are unix ms.
+    a restore has removed later writes, `restored` once it is done. `empty_at` is the epoch of an
+    `expanded` that began with no target key there (0: none). Times are unix ms.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Entry(Frozen):
     discarded: bool = False
     restored: bool = False
     adopted: str = ""
+    empty_at: int = 0
     tally: Tally = Tally()
     comparison: Comparison | None = None
     known_at: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -13,6 +14,8 @@ from migrator.moves.values import MemberValue, Value, check_member_value, check_
 from migrator.names import Names
 
 Side = Literal["old", "new"]
+Entry = tuple[MemberValue, bytes, bytes]  # a member: its value and its name in the new shape, its name in the old
+Member = tuple[bytes, MemberValue]
 
 
 class Slots(Protocol):
@@ -120,11 +123,41 @@ class Family:
             raise Unmappable("collision: another member maps to the same name")
         return new_name, new_value
 
+    def map_page(self, pair: Pair, members: Sequence[Member]) -> tuple[list[Entry], list[Member]]:
+        """Many members, and those among them that `map_member` is to be asked about: the same checks, only faster."""
+        key, like = pair.key, _LIKE[self.kinds["new"]]
+        if self.fault(pair):
+            return [], list(members)
+        forward: Any = self.move.forward
+        origin = self._naming(pair)
+        entries, odd = [], []
+        for member in members:
+            name, value = member
+            try:
+                new, mapped = forward(key, name, value)
+                # Of exactly the type, and no nan; anything else may still be right.
+                sound = type(new) is bytes and type(mapped) is like and mapped == mapped  # noqa: PLR0124
+                if sound and origin(new, mapped) == name:
+                    entries.append((mapped, new, name))
+                    continue
+            except Exception:
+                pass  # whatever it is, map_member meets it again and says so
+            odd.append(member)
+        return entries, odd
+
     def unmap_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
         if self.move.inverse is None:
             raise Unmappable("there is no inverse")
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
         return entry
+
+    def _naming(self, pair: Pair) -> Callable[[bytes, MemberValue], bytes]:
+        """`origin` of the members of one collection, with one call less for each."""
+        move, key = self.move, pair.key
+        assert isinstance(move, MemberMove)
+        if (named := move.origin) is not None:
+            return lambda new, _: named(key, new)
+        return lambda new, value: self.origin(pair, new, value)
 
     def origin(self, pair: Pair, new_name: bytes, new_value: MemberValue) -> bytes:
         """The source member that a target member comes from."""
@@ -133,6 +166,9 @@ class Family:
         if move.origin is not None:
             return move.origin(pair.key, new_name)
         return self.unmap_member(pair, new_name, new_value)[0] if move.inverse is not None else new_name
+
+
+_LIKE: dict[Kind, type] = {"zset": float, "hash": bytes, "set": type(None)}
 
 
 def _call(function: Any, *args: Any) -> tuple[Any, tuple[str, ...]]:

@@ -22,6 +22,7 @@ _READ: dict[Kind, Callable[[bytes], tuple[Arg, ...]]] = {
     "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
 }
 _SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
+_WRITE: dict[Kind, str] = {"string": "SET", "hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD"}
 _COUNT: dict[Kind, str] = {"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
 
 
@@ -69,6 +70,13 @@ def to_items(kind: Kind, value: Value) -> list[bytes]:
     return flat
 
 
+def write_words(kind: Kind, key: bytes, items: Sequence[bytes]) -> tuple[Arg, ...]:
+    """The command that writes a whole value where none is."""
+    if kind == "zset":
+        items = [word for i in range(0, len(items), 2) for word in (items[i + 1], items[i])]
+    return (_WRITE[kind], key, *items)
+
+
 def member_from_wire(kind: Kind, value: bytes | None) -> MemberValue:
     if kind == "zset":
         return parse_score(value) if value is not None else None
@@ -85,7 +93,8 @@ def members_from_page(kind: Kind, flat: Sequence[bytes]) -> list[tuple[bytes, Me
     """The members of one HSCAN, SSCAN or ZSCAN page."""
     if kind == "set":
         return [(name, None) for name in flat]
-    return [(flat[i], member_from_wire(kind, flat[i + 1])) for i in range(0, len(flat), 2)]
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return list(pairs) if kind == "hash" else [(name, member_from_wire(kind, value)) for name, value in pairs]
 
 
 def check_value(kind: Kind, value: Value) -> str:

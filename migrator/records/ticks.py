@@ -17,6 +17,7 @@ UNIX_EPOCH_TICKS = 621_355_968_000_000_000
 """1970-01-01T00:00:00 UTC in ticks."""
 
 _SECONDS_PER_DAY = 86_400
+_FIRST = b"%d" % UNIX_EPOCH_TICKS
 _WHOLE = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 
@@ -26,6 +27,9 @@ def parse_ticks(value: bytes) -> float:
     Raises Unmappable for text that is no plain whole number, for ticks outside DateTime, and for ticks
     between year 1 and 1970: such a number is unix time stored by mistake. 0 is DateTime.MinValue and allowed.
     """
+    # Nearly all are of this form, and text becomes a double as exactly as a whole number does; three times as fast.
+    if len(value) == 18 and value.isdigit() and value >= _FIRST:
+        return float(value)
     if _WHOLE.fullmatch(value) is None:
         raise Unmappable("not ticks: not a whole number")
     return float(_checked(int(value)))

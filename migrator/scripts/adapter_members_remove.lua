@@ -24,5 +24,6 @@ end
 if #truth > 0 then
   redis.call(REMOVE[r.kind], r.truth, unpack(truth))
   if r.copy then redis.call(REMOVE[r.copy_kind], r.copy, unpack(copy)) end
+  if phase == 'expanded' then redis.call('HINCRBY', KEYS[1], 'deletes', 1) end
 end
 return {'ok', phase, epoch, codes}

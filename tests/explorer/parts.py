@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from migrator.engine import back, forward, recover
-from migrator.engine.backfill import _copy_collection
+from migrator.engine.backfill import copy_collection
 from migrator.engine.compare import Outcome, compare
 from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.guarded import unlink
@@ -33,7 +33,7 @@ def _batch(run: Run, scene: Scene) -> None:
         return
     node = run.client.node_of(scene.pair.old)
     visit = Visit(node, current_run_id(run.client, node), [scene.pair.old], Place())
-    for _ in _copy_collection(run, scene.family, visit, scene.pair):
+    for _ in copy_collection(run, scene.family, visit, scene.pair):
         pass
 
 

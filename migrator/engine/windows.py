@@ -1,0 +1,207 @@
+"""The quick way to copy members: windows of a collection, sorted, and added where nothing is (protocol, rule 24).
+
+It is open only in `expanded` and only to copies that were proved empty when that epoch began: whatever is in the copy
+is then newer than the window, and only a deletion can make a window wrong. Adapters count deletions in the marker; a
+window that finds the count changed is compared member by member, as everything is elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import itemgetter
+
+from migrator.client import LOST, Arg, Lanes, Node, Reply, ResponseError, Work
+from migrator.engine.copy import FORWARD, copy_members, read_members
+from migrator.engine.run import Run
+from migrator.engine.walk import Counts, Place, Progress, Visit, pinned
+from migrator.keys import Kind
+from migrator.moves.family import Entry, Family, Pair
+from migrator.moves.values import members_from_page, scan_words
+from migrator.phases import Phase
+from migrator.phases.markers import refusal
+from migrator.scripts import script
+
+WINDOW = 100_000  # members, in all windows that are being filled
+CHUNK = 1000  # members a script: about 2 ms of the server's time
+WIDTH = 8  # collections at a time
+_PHASES: tuple[Phase, ...] = ("expanded",)
+_TARGETS: tuple[Kind, ...] = ("zset", "set")
+_AHEAD = 4  # chunks under way once nothing is left to read
+_FIELDS_WITH_TTL = re.compile(rb"(?:subexpiry|keys_with_volatile_items)=(\d+)")
+_PER_SECOND = 500_000  # members that are read in one second, about
+NOWHERE = Place()
+_score = itemgetter(0)
+Left = list[tuple[Pair, int]]  # collections, each with the cursor to begin at
+
+
+def open_to(run: Run, family: Family, visit: Visit) -> bool:
+    """Whether windows may be used here: in this epoch, for copies that were empty when it began."""
+    return (
+        run.client.named(visit.run_id)
+        and run.entry.phase in _PHASES
+        and run.entry.empty_at == run.entry.epoch
+        and family.kinds["new"] in _TARGETS
+        and (family.kinds["old"] != "hash" or _no_field_expires(run, visit.node))
+    )
+
+
+def _no_field_expires(run: Run, node: Node) -> bool:
+    """Whether the server says that no hash has a field with a TTL, or knows no such thing (before Redis 7.4)."""
+    (info,) = run.client.on_node(node, ("INFO", "keyspace"))
+    if not isinstance(info, bytes):
+        return False
+    counts = _FIELDS_WITH_TTL.findall(info)
+    return bool(counts) and not any(map(int, counts))
+
+
+@dataclass
+class Chunk:
+    """Members of a window, and the count of deletions before the first of it was read. `place` is set with the last
+    chunk of a window: all before it is copied then."""
+
+    deletes: bytes
+    entries: list[Entry]
+    place: Place = NOWHERE
+
+
+@dataclass
+class Filled:
+    """How many members the windows of all collections hold."""
+
+    members: int = 0
+
+
+class Collection:
+    """One collection on its way. `cursor`: from where all is to be done again if the connection is lost."""
+
+    def __init__(self, run: Run, family: Family, pair: Pair, cursor: int, filled: Filled, told: list[Progress]) -> None:
+        self.pair, self.cursor, self.done = pair, cursor, False
+        self._run, self._family, self._filled, self._told = run, family, filled, told
+        self._count = CHUNK
+        self._marker = run.markers.key_for(pair.old)
+        self._head: list[Arg] = [*run.guard(*_PHASES).args(), family.kinds["old"], family.kinds["new"]]
+        self._window: list[Entry] = []
+        self._deletes = b"0"
+        self._chunks: deque[Chunk] = deque()
+
+    def work(self, lanes: Lanes, count: int) -> Work:
+        """Asks for the next page before it looks at this one, and sends a chunk with each: neither side waits."""
+        self._count = count
+        asked: deque[Chunk | None] = deque()  # None: a page
+        self._ask_page(lanes, asked, self.cursor)
+        while asked:
+            replies = yield
+            chunk = asked.popleft()
+            if chunk is not None:
+                self._settle(chunk, replies[0])
+            elif (page := _page(replies)) is None:
+                return  # left to the other way, which says what it is
+            else:
+                deletes, cursor, flat = page
+                if cursor:
+                    self._ask_page(lanes, asked, cursor)
+                    self._send_chunks(lanes, asked, 1 + len(flat) // 2 // CHUNK)
+                self._take(deletes, flat)
+                if not cursor or self._filled.members >= self._run.rate.at_once(WINDOW):
+                    self._cut(cursor)
+            if None not in asked:
+                self._send_chunks(lanes, asked, _AHEAD - len(asked))
+        self.done = True
+
+    def _ask_page(self, lanes: Lanes, asked: deque[Chunk | None], cursor: int) -> None:
+        words = scan_words(self._family.kinds["old"], self.pair.old, cursor, self._count)
+        lanes.send(("HGET", self._marker, "deletes"), words)
+        asked.append(None)
+
+    def _take(self, deletes: bytes, flat: Sequence[bytes]) -> None:
+        """Puts a page into the window; what cannot be mapped goes the other way, to be listed."""
+        if not self._window:
+            self._deletes = deletes
+        entries, odd = self._family.map_page(self.pair, members_from_page(self._family.kinds["old"], flat))
+        self._window += entries
+        self._filled.members += len(entries)
+        for start in range(0, len(odd), CHUNK):
+            part = odd[start : start + CHUNK]
+            self._told.append(Progress(copy_members(self._run, self._family, FORWARD, self.pair, part)))
+
+    def _cut(self, cursor: int) -> None:
+        """Sorted: a sorted set takes neighbours faster, about twice so. `cursor`: where the next window begins."""
+        window, self._window = self._window, []
+        self._filled.members -= len(window)
+        if self._family.kinds["new"] == "zset":
+            window.sort(key=_score)
+        size = self._run.rate.at_once(CHUNK)
+        chunks = [Chunk(self._deletes, window[i : i + size]) for i in range(0, len(window) or 1, size)]
+        chunks[-1].place = Place(self.pair.old, cursor)
+        self._chunks += chunks
+
+    def _send_chunks(self, lanes: Lanes, asked: deque[Chunk | None], number: int) -> None:
+        code = script("copy_window")
+        for _ in range(min(number, len(self._chunks))):
+            chunk = self._chunks.popleft()
+            words: list[Arg] = ["EVALSHA", code.sha, 3, self._marker, self.pair.old, self.pair.new, *self._head]
+            words.append(chunk.deletes)
+            for value, new, _ in chunk.entries:
+                words += (new,) if value is None else (value, new)
+            lanes.send(tuple(words))
+            asked.append(chunk)
+
+    def _settle(self, chunk: Chunk, reply: Reply) -> None:
+        """What became of a chunk. Whatever is not plain goes the other way, which compares and knows every refusal."""
+        number = len(chunk.entries)
+        if isinstance(reply, int):
+            self._tell(chunk, {"scanned": number, "moved": reply, "unchanged": number - reply})
+            for _, _, name in chunk.entries if len(self._run.quarantine) else ():
+                self._run.quarantine.release(self.pair, name)
+        else:
+            if not isinstance(reply, ResponseError):
+                refusal(reply, self._run.id)
+            self._tell(chunk, self._compare([name for _, _, name in chunk.entries]))
+
+    def _compare(self, names: list[bytes]) -> Counter[str]:
+        """Read again and copied by compare-and-set."""
+        counts: Counter[str] = Counter()
+        members = read_members(self._run, self._family.kinds["old"], self.pair.old, names, counts)
+        counts["scanned"] = counts["vanished"]
+        return counts + copy_members(self._run, self._family, FORWARD, self.pair, members)
+
+    def _tell(self, chunk: Chunk, counts: Counts) -> None:
+        if chunk.place.key is not None:
+            self.cursor = chunk.place.inner
+        self._told.append(Progress(counts, chunk.place))
+
+
+def _page(replies: Sequence[Reply]) -> tuple[bytes, int, list[bytes]] | None:
+    """The count of deletions, the next cursor, the flat members; None for anything but a page."""
+    deletes, answer = replies
+    if isinstance(deletes, ResponseError) or not isinstance(answer, list):
+        return None
+    return deletes or b"0", int(answer[0]), answer[1]
+
+
+def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], left: Left) -> Iterator[Progress]:
+    """Copies collections of one node; what is to be done the other way is put in `left`.
+
+    Raises NodeRestartedError if the node is no longer the process whose page this is.
+    """
+    told: list[Progress] = []
+    filled, all_ = Filled(), []
+    for pair in pairs:
+        cursor = visit.start.inner if pair.old == visit.start.key else 0
+        all_.append(Collection(run, family, pair, cursor, filled, told))
+    with suppress(*LOST), Lanes(visit.node, 1) as lanes:
+        count = _count(pinned(run, visit, lanes, "copy_window"))
+        for _ in lanes.run((one.work(lanes, count) for one in all_), WIDTH):
+            yield from told
+            told.clear()
+    yield from told
+    left += [(one.pair, one.cursor) for one in all_ if not one.done]
+
+
+def _count(seconds: float) -> int:
+    """Members a page: more where the way is long, so that the next one is there when this one is mapped."""
+    return min(max(CHUNK, int(seconds * _PER_SECOND)), 5 * CHUNK)
