@@ -15,11 +15,11 @@ Words = Sequence[Arg]
 _NOTHING = {b"INFO", b"ROLE", b"TIME", b"PING", b"WAIT", b"EVAL"}
 _READS = {
     b"GET", b"STRLEN", b"HGET", b"HMGET", b"HGETALL", b"HKEYS", b"HLEN", b"HSCAN", b"ZSCAN", b"SSCAN", b"ZRANGE",
-    b"ZMSCORE", b"ZCARD", b"SMEMBERS", b"SISMEMBER", b"SMISMEMBER", b"LRANGE", b"TYPE", b"EXISTS", b"MEMORY",
+    b"ZMSCORE", b"ZCARD", b"ZSCORE", b"SMEMBERS", b"SISMEMBER", b"SMISMEMBER", b"LRANGE", b"TYPE", b"EXISTS", b"MEMORY",
     b"PEXPIRETIME", b"PTTL", b"XRANGE",
 }  # fmt: skip
 _REFUSALS = (b"layout", b"phase", b"fenced", b"no-marker", b"mapping", b"closed", b"newer")
-_READING_SCRIPTS = {"adapter_open", "pair", "pair_members"}
+_READING_SCRIPTS = {"adapter_open", "adapter_jobs_stuck", "pair", "pair_members"}
 # These read the marker, and write it or not as their names say; all others but `leased` write what they name besides.
 _MARKING_SCRIPTS = {"marker", "marker_init", "fence", "lease_take", "lease_break"}
 

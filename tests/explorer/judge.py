@@ -16,7 +16,10 @@ from migrator.engine.run import Run
 from migrator.errors import DifferencesError, FencedError, MigratorError, RefusedError
 from migrator.phases import FenceTakenError
 from tests.explorer.case import Case
-from tests.explorer.operations import Done, Operation, Record, operations, outcomes
+from tests.explorer.effects import ALIEN, effects
+from tests.explorer.jobs_operations import Store, found_none
+from tests.explorer.operations import Operation, Record
+from tests.explorer.orders import Done, operations, outcomes
 from tests.explorer.parts import AGAIN, LATE
 from tests.explorer.picture import OLD_IS_TRUE, Picture, Shape, picture, saved
 from tests.explorer.scene import Scene
@@ -28,7 +31,8 @@ class Judge:
 
     def __init__(self, scene: Scene, case: Case, before: Picture) -> None:
         self._scene, self._case, self._before = scene, case, before
-        self._operations: dict[str, Operation] = operations(scene.by_member)
+        self._operations: dict[str, Operation] = operations(scene.move)
+        self._alien = case.change is not None or any(part in ALIEN for part in case.parts)
         self._known: dict[object, str] = {}
         self.ends: set[Picture] = set()
 
@@ -42,8 +46,8 @@ class Judge:
         done = self._done(schedule)
         allowed = self._allowed(end, done)
         if not allowed:
-            return "the answers contradict each other: " + ", ".join(f"{d.operation.name} {d.answer!r}" for d in done)
-        untouched = not any(d.operation.writes for d in done)
+            return "the answers contradict each other: " + ", ".join(f"{d.name} {d.answer!r}" for d in done)
+        untouched = not any(d.writes for d in done)
         if fault := self._name(end, done):
             return fault
         kept = tuple(saved(self._scene)) if end.phase == "contracted" else ()
@@ -54,8 +58,8 @@ class Judge:
 
     def _name(self, end: Picture, done: Sequence[Done]) -> str:
         """Where both shapes have one name, the first operation of a phase gives a record its name of that phase."""
-        worked = any(getattr(one.answer, "epoch", None) == end.epoch for one in done)
-        named = self._case.move == "swap" and worked and not self._case.unsettled
+        worked = any(getattr(one.answer, "epoch", None) == end.epoch and not found_none(one.answer) for one in done)
+        named = self._scene.family.same_name and worked and not self._case.unsettled
         if not named or end.new is None or end.phase not in ("contracted", "reverting"):
             return ""
         return "" if end.final == (end.phase == "contracted") else f"the record has the wrong name in {end.phase}"
@@ -73,15 +77,18 @@ class Judge:
     def _done(self, schedule: Schedule) -> list[Done]:
         found: list[Done] = []
         for number, actor in enumerate(schedule.actors):
-            if actor.name in self._operations:
-                at = [i for i, (who, _) in enumerate(schedule.steps) if who == number]
-                found.append(Done(self._operations[actor.name], actor.error or actor.result, at[0], at[-1]))
+            at = [i for i, (who, _) in enumerate(schedule.steps) if who == number]
+            answer, span = actor.error or actor.result, (at[0], at[-1])
+            if one := self._operations.get(actor.name):
+                found.append(Done(actor.name, one.after, answer, *span, one.writes))
+            for after in effects(actor.name):
+                found.append(Done(actor.name, after, answer, *span, certain=actor.error is None))
         return found
 
     def _allowed(self, end: Picture, done: Sequence[Done]) -> set[Record]:
         """Every record the operations can have left. One that is unmoved is there, whatever the phase."""
         initial = self._before.old if self._unmoved(end) else self._before.truth()
-        return outcomes(_record(initial), done, unsettled=self._case.unsettled, odd=self._case.odd)
+        return outcomes(_record(self._before, initial), done, unsettled=self._case.unsettled, odd=self._case.odd)
 
     def _unmoved(self, end: Picture) -> bool:
         """But of members contract asks only that they were compared."""
@@ -108,10 +115,12 @@ class Judge:
             again = any(AGAIN in str(shape.exact).encode() for shape in (end.old, end.new) if shape)
             return "" if again else "a key is gone that was written when its name was free again"
         if self._unmoved(end) and end.phase not in OLD_IS_TRUE:
-            return "" if end.old == self._before.old else f"an unmoved record is not what it was: {end}"
-        if not any(_is(record, end.truth()) for record in allowed):
-            return f"in {end.phase} the truth is {_record(end.truth())}, and not one of {allowed}"
-        if case.unsettled or (case.change is not None and untouched):
+            as_it_was = (end.old, end.indexes) == (self._before.old, self._before.indexes)
+            return "" if as_it_was else f"an unmoved record is not what it was: {end}"
+        truth = _record(end, end.truth())
+        if not any(_is(record, truth) for record in allowed):
+            return f"in {end.phase} the truth is {truth}, and not one of {allowed}"
+        if case.unsettled or (self._alien and untouched):
             return ""
         return self._owed(end)
 
@@ -126,7 +135,7 @@ class Judge:
             return "" if (old is None and new is None) or (old and old.agrees(new)) else f"they differ: {old} {new}"
         if end.phase == "reverting":
             return "" if self._follows(old, new) else f"a stale old shape: {old} {new}"
-        staged = self._case.move == "swap" and new is not None and not end.final
+        staged = self._scene.family.same_name and new is not None and not end.final
         left = end.swept and (old is not None or end.retired is not None or staged)
         return f"swept, and something of the old shape is left: {end}" if left else ""
 
@@ -169,20 +178,22 @@ class Judge:
             places += saved(self._scene)
         # The end of the sweep has an epoch of its own.
         frozen = last.phase == "contracted" and last.epoch - last.swept == self._before.epoch - self._before.swept
-        owed = [self._before.old] if (untouched or frozen) and self._case.change is None else []
+        owed = [self._before.old] if (untouched or frozen) and not self._alien else []
         owed += [self._before.retired] if frozen else []
         lost = [shape for shape in owed if shape and shape.exact not in places]
         return f"the bytes of the old shape are lost: {lost[0].exact!r}" if lost else ""
 
 
-def _record(shape: Shape | None) -> Record:
+def _record(seen: Picture, shape: Shape | None) -> Record:
+    if seen.indexes is not None:
+        return Store(shape.value if shape else None, seen.indexes), shape.expires if shape else -1
     return (shape.value, shape.expires) if shape else None
 
 
-def _is(record: Record, shape: Shape | None) -> bool:
-    if record is None or shape is None:
-        return record is None and shape is None
-    return bool(record[0] == shape.value) and abs(record[1] - shape.expires) <= 2
+def _is(record: Record, other: Record) -> bool:
+    if record is None or other is None:
+        return record is None and other is None
+    return bool(record[0] == other[0]) and abs(record[1] - other[1]) <= 2
 
 
 def _complete(run: Run) -> None:

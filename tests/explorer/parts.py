@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from migrator.engine import back, forward, recover
+from migrator.engine import back, forward, indexes, recover
 from migrator.engine.backfill import _copy_collection
 from migrator.engine.compare import Outcome, compare
 from migrator.engine.copy import FORWARD, copy_keys
@@ -18,6 +18,7 @@ from migrator.ledger import break_lease, take_lease
 from migrator.moves.family import Side
 from migrator.phases import Guard, Phase
 from tests.explorer.actor import Body
+from tests.explorer.jobs import ID, NOW, QUEUE, RUNNING, text
 from tests.explorer.scene import Scene, Start
 from tests.explorer.server import Pool
 
@@ -44,6 +45,19 @@ def _stage(run: Run, scene: Scene) -> None:
 
 def _repair(run: Run, scene: Scene) -> None:
     compare(run, Outcome(repair=FORWARD, drop_extras=True), "repair")
+
+
+def _index_repair(run: Run, scene: Scene) -> None:
+    indexes.repair(run)
+
+
+def _old_claim(run: Run, scene: Scene) -> bool:
+    """An application without an adapter: it takes the job off the queue, then writes it. Whether it got it."""
+    if run.client.one(QUEUE, "ZREM", QUEUE, ID) == 0:
+        return False
+    run.client.one(RUNNING, "ZADD", RUNNING, NOW, ID)
+    run.client.one(scene.pair.old, "SET", scene.pair.old, text(running=True))
+    return True
 
 
 def _rollback(to: Phase) -> Piece:
@@ -119,6 +133,8 @@ def _sweep_and_reuse(run: Run, scene: Scene) -> None:
 PIECES: dict[str, Piece] = {
     "batch": _batch,
     "repair": _repair,
+    "index repair": _index_repair,
+    "old claim": _old_claim,
     "stage": _stage,
     "rollback to pending": _rollback("pending"),
     "rollback to expanded": _rollback("expanded"),
@@ -143,6 +159,7 @@ PIECES: dict[str, Piece] = {
 LATE = (
     "batch",
     "repair",
+    "index repair",
     "late removal",
     "late fence",
     "late change",
