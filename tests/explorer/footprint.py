@@ -32,20 +32,26 @@ def script_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Keys, and the literal beginnings of patterns that are scanned for."""
+    """Keys, and the literal beginnings of patterns that are scanned for. `kept`: those written that neither come nor
+    go, which no scan can tell."""
 
     reads: frozenset[bytes] = frozenset()
     writes: frozenset[bytes] = frozenset()
     scans: bytes | None = None
+    kept: frozenset[bytes] = frozenset()
 
     def meets(self, other: Footprint) -> bool:
         """Whether the order of the two can matter."""
         return bool(
             self.writes & (other.reads | other.writes)
             or self.reads & other.writes
-            or self._scans_any(other.writes)
-            or other._scans_any(self.writes)
+            or self._scans_any(other.writes - other.kept)
+            or other._scans_any(self.writes - self.kept)
         )
+
+    def done(self, wrote: frozenset[bytes], kept: frozenset[bytes]) -> Footprint:
+        """What it was in the end: it wrote these only, and of them these were there before and are after."""
+        return Footprint(self.reads | (self.writes - wrote), self.writes & wrote, self.scans, kept)
 
     def _scans_any(self, keys: frozenset[bytes]) -> bool:
         return self.scans is not None and any(key.startswith(self.scans) for key in keys)

@@ -36,7 +36,9 @@ def memory(store: Store) -> MemoryJobs:
 
 def store(jobs: MemoryJobs) -> Store:
     job = jobs.jobs.get(ID)
-    queue, running = (tuple(sorted(index.items(), key=lambda one: (one[1], one[0]))) for index in (jobs.queue, jobs.running))
+    queue, running = (
+        tuple(sorted(index.items(), key=lambda one: (one[1], one[0]))) for index in (jobs.queue, jobs.running)
+    )
     return Store(None if job is None else tuple(sorted(job.items())), Indexes(queue, running, tuple(jobs.set_aside())))
 
 
@@ -81,6 +83,7 @@ OPERATIONS = (
     _operation("other claim", lambda jobs: jobs.claim(OTHER)),
     _operation("update", _update(Name="two")),
     _operation("other update", _update(Payload="three")),
+    _operation("hasten", _update(RetryDelayUntil="")),
     _operation("complete", lambda jobs: jobs.complete(_HELD, "done")),
     _operation("fail", lambda jobs: jobs.fail(_HELD, "no", retry_in=0)),
     _operation("recover", lambda jobs: jobs.recover(3600)),

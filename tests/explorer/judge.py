@@ -32,7 +32,7 @@ class Judge:
     def __init__(self, scene: Scene, case: Case, before: Picture) -> None:
         self._scene, self._case, self._before = scene, case, before
         self._operations: dict[str, Operation] = operations(scene.move)
-        self._alien = case.change is not None or any(part in ALIEN for part in case.parts)
+        self._alien = any(part in ALIEN for part in case.parts)
         self._known: dict[object, str] = {}
         self.ends: set[Picture] = set()
 
@@ -81,8 +81,8 @@ class Judge:
             answer, span = actor.error or actor.result, (at[0], at[-1])
             if one := self._operations.get(actor.name):
                 found.append(Done(actor.name, one.after, answer, *span, one.writes))
-            for after in effects(actor.name):
-                found.append(Done(actor.name, after, answer, *span, certain=actor.error is None))
+            sure = actor.error is None
+            found += [Done(actor.name, after, answer, *span, certain=sure) for after in effects(actor.name)]
         return found
 
     def _allowed(self, end: Picture, done: Sequence[Done]) -> set[Record]:
@@ -120,7 +120,7 @@ class Judge:
         truth = _record(end, end.truth())
         if not any(_is(record, truth) for record in allowed):
             return f"in {end.phase} the truth is {truth}, and not one of {allowed}"
-        if case.unsettled or (self._alien and untouched):
+        if case.unsettled or self._alien or (case.change is not None and untouched):
             return ""
         return self._owed(end)
 
@@ -173,12 +173,13 @@ class Judge:
     def _lost(self, last: Picture, untouched: bool) -> str:
         """The very bytes of the old shape are kept: where it was, set aside, or in the backup. In `contracted` they are
         kept whatever is done to the record, for there the old shape is frozen."""
+        case = self._case
         places = [shape.exact for shape in (last.old, last.retired) if shape]
         if last.phase == "contracted":
             places += saved(self._scene)
         # The end of the sweep has an epoch of its own.
         frozen = last.phase == "contracted" and last.epoch - last.swept == self._before.epoch - self._before.swept
-        owed = [self._before.old] if (untouched or frozen) and not self._alien else []
+        owed = [self._before.old] if (untouched or frozen) and case.change is None and not self._alien else []
         owed += [self._before.retired] if frozen else []
         lost = [shape for shape in owed if shape and shape.exact not in places]
         return f"the bytes of the old shape are lost: {lost[0].exact!r}" if lost else ""

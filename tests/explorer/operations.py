@@ -5,12 +5,11 @@ A record is `None` or (value, expiry); of a job the value is a `Store`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
-from migrator.adapters import KEEP, Found, Missing, Removed, Unmoved, Written
+from migrator.adapters import KEEP, Found, Missing, Removed, Written
 from migrator.errors import RefusedError
 from tests.explorer.picture import Value
 from tests.explorer.scene import LATER

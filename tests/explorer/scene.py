@@ -38,7 +38,7 @@ AT = 4_102_444_800_000  # 2100, unix ms: when the record expires
 LATER = AT + 86_400_000
 _HOUR = 3600.0  # a lease that no schedule renews
 NAMES = Names("migrator")
-_ADAPTERS = {"members": Members, "jobs": Jobs}
+_ADAPTERS: dict[str, type[Records | Members | Jobs]] = {"members": Members, "jobs": Jobs}
 _CAPTURES = {"members": {"name": b"1"}, "jobs": {"id": jobs.ID}}
 _APPLICATION = redis.Redis()  # never used itself
 

@@ -7,7 +7,8 @@ ROLE. MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +19,7 @@ from redis.exceptions import ResponseError
 
 from migrator.client import Reply
 from migrator.scripts import script
-from tests.explorer.footprint import Words, as_bytes, footprint, script_names
+from tests.explorer.footprint import Footprint, Words, as_bytes, footprint, script_names
 
 Ask = Callable[[Words], Reply]
 _INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
@@ -64,6 +65,19 @@ class FakeServer:
             return self._connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
+
+    def watched(self, words: Words) -> tuple[Reply, Footprint]:
+        """The reply, and what the command touched: what it might have changed and left as it was, it only read."""
+        may = footprint(words).writes
+        before = self._seen(may)
+        reply = self.run(words)
+        after = self._seen(may)
+        wrote = frozenset(key for key in may if before.get(key) != after.get(key))
+        return reply, footprint(words, reply).done(wrote, wrote & before.keys() & after.keys())
+
+    def _seen(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        items = self._server.dbs[0]._dict
+        return {key: pickle.dumps(items[key]) for key in keys if key in items}
 
     def keep(self) -> dict[bytes, Any]:
         """All keys as they are now. A write makes a copy of what it changes, so this one does not change any more."""
