@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.explorer import cases_jobs, mutations_jobs
+from tests.explorer import cases_jobs, cases_operator, mutations_jobs, mutations_operator
 from tests.explorer.case import Case
 from tests.explorer.cases import LATE_CLEANING, LATE_RETIRING, pairs, takeovers, triples
 from tests.explorer.explore import explore
@@ -80,6 +80,17 @@ def test_every_order_of_three_on_a_job_ends_well(scenes, phase):
     all_end_well(scenes, cases_jobs.triples(phase), f"three on one job from {phase}")
 
 
+@pytest.mark.parametrize("move", [*MOVES, "jobs"])
+@pytest.mark.parametrize("phase", cases_operator.RESTORED_FROM)
+def test_every_order_with_a_restore_ends_well(scenes, move, phase):
+    all_end_well(scenes, cases_operator.restores(move, phase), f"restore, {move} from {phase}")
+
+
+@pytest.mark.parametrize("move", [*MOVES, "jobs"])
+def test_every_order_with_what_is_foreign_ends_well(scenes, move):
+    all_end_well(scenes, cases_operator.foreign(move), f"verify --foreign, {move}")
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("move", ["swap", "members"])
 @pytest.mark.parametrize("phase", STARTS)
@@ -87,7 +98,10 @@ def test_every_order_with_a_takeover_ends_well_for_the_other_moves(scenes, move,
     all_end_well(scenes, takeovers(move, phase), f"takeovers, {move} from {phase}")
 
 
-@pytest.mark.parametrize("mutation", [*MUTATIONS, *mutations_jobs.MUTATIONS], ids=lambda mutation: mutation.name)
+_MUTATIONS = (*MUTATIONS, *mutations_jobs.MUTATIONS, *mutations_operator.MUTATIONS)
+
+
+@pytest.mark.parametrize("mutation", _MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_script_without_one_of_its_checks_is_caught(scenes, mutation):
     scene = scenes.of(mutation.case.move)
     ends_well(scene, mutation.case)
@@ -100,6 +114,7 @@ _WHOLE = [
     Case(move, "expanded", parts, "mortal") for move in MOVES for parts in (("stage", "set"), ("repair", "delete"))
 ]
 _WHOLE += [Case("jobs", "expanded", ("index repair", "claim")), Case("jobs", "switched", ("claim", "update"))]
+_WHOLE += [Case("jobs", "switched", ("foreign old", "update"), change=cases_operator.rewritten, unsettled=True)]
 
 
 @pytest.mark.parametrize("case", _WHOLE, ids=lambda case: case.id)

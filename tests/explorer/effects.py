@@ -9,8 +9,10 @@ from migrator.records.job import hash_from_json
 from migrator.records.job.due import due_at
 from tests.explorer import jobs
 from tests.explorer.jobs import ID, NOW
-from tests.explorer.jobs_operations import follow
+from tests.explorer.jobs_operations import follow, shape_of, with_shape
 from tests.explorer.operations import After, Record, sure
+from tests.explorer.picture import Picture, saved_shapes
+from tests.explorer.scene import Scene
 
 # Something without an adapter: what it wrote, the tool has yet to carry over.
 ALIEN = ("old claim",)
@@ -21,6 +23,25 @@ def effects(name: str) -> tuple[After, ...]:
     if name == "index repair":
         return _queue_repaired, _running_repaired
     return (_taken,) if name == "old claim" else ()
+
+
+def restored(scene: Scene, before: Picture) -> After:
+    """A restore: the record as it was saved last, and what it discards is saved too."""
+
+    def after(record: Record, _: object) -> Record:
+        discarded = shape_of(record)
+        sure(discarded is None or any(discarded[0] == shape.value for shape in saved_shapes(scene, "discarded")))
+        return with_shape(record, last_saved(scene, before))
+
+    return after
+
+
+def last_saved(scene: Scene, before: Picture) -> Record:
+    """What lay there in the old shape when contract began, or the backup has."""
+    for shape in (before.old, before.retired, *reversed(saved_shapes(scene, "contract"))):
+        if shape is not None:
+            return shape.value, shape.expires
+    return None
 
 
 def _queue_repaired(record: Record, _: object) -> Record:

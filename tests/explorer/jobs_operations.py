@@ -93,7 +93,18 @@ OPERATIONS = (
 )
 
 
-def with_job(record: Record, job: tuple[tuple[bytes, bytes], ...] | None) -> Record:
-    """The same record with another job."""
-    assert record is not None
-    return replace(record[0], job=job), record[1]
+# What there is of a record besides its indexes: (value, expiry) or None.
+
+
+def shape_of(record: Record) -> Record:
+    if record is None or not isinstance(record[0], Store):
+        return record
+    return None if record[0].job is None else (record[0].job, record[1])
+
+
+def with_shape(record: Record, shape: Record) -> Record:
+    """The same record with another shape."""
+    if record is None or not isinstance(record[0], Store):
+        return shape
+    job, expires = shape or (None, -1)
+    return replace(record[0], job=job), expires

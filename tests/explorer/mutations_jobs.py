@@ -40,7 +40,8 @@ MUTATIONS = (
     Mutation("commit: that it is still in the queue", "if not (as_read and there)", "if not as_read",
              _pair("expanded", "old claim", "claim")),
     Mutation("commit: what is unmoved", "'retry'} end\nif type == 'none' and r.left then return {'ok', phase, epoch, "
-             "'unmoved'} end\n", "'retry'} end\n", _unmoved("create")),
+             "'unmoved'} end\n", "'retry'} end\n",
+             Case("jobs", "switched", ("old write", "create"), "absent", unsettled=True)),
     Mutation("commit: the copy", "if r.copy then shape(r.copy, r.copy_kind, not r.new) end\nfollow",
              "follow", _pair("switched", "rollback to expanded", "claim")),
     Mutation("commit: the expiry that was", "local at, old = math.max(expiry(r.truth), -1), 13 + n",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 from migrator.adapters import Unmoved
 from migrator.errors import RefusedError
 from tests.explorer import jobs_operations
-from tests.explorer.operations import MEMBERS, RECORDS, After, Operation, Record, WrongAnswerError
+from tests.explorer.operations import MEMBERS, RECORDS, After, Operation, WrongAnswerError
 
 JOBS = {one.name: one for one in jobs_operations.OPERATIONS}
 
@@ -35,14 +36,14 @@ class Done:
         return self.last < other.first
 
 
-def outcomes(record: Record, done: Sequence[Done], *, unsettled: bool, odd: bool) -> set[Record]:
+def outcomes(record: Any, done: Sequence[Done], *, unsettled: bool, odd: bool) -> set[Any]:
     """Every record that one order of these can leave, which keeps to what was over before what, and in which each
     gives the answer it gave. Empty if there is none: then the answers contradict each other.
 
     `unsettled`: an application without an adapter wrote it after the switch, so it may be answered to be unmoved, and
     is then as it was. `odd`: one of its keys has another type, so an operation may be refused.
     """
-    found: set[Record] = set()
+    found: set[Any] = set()
     for order in _orders(done):
         now = record
         try:

@@ -104,12 +104,17 @@ def _value(scene: Scene, kind: str, exact: Any) -> Value:
     return exact.strip()
 
 
+def saved_shapes(scene: Scene, purpose: str) -> list[Shape]:
+    """What the backups made for that hold of the record, the newest last."""
+    found: list[Shape] = []
+    for path in sorted(scene.backup.rglob(f"*-{purpose}-*/{backup.MANIFEST}")):
+        for line in backup.lines(path.parent):
+            exact = _sorted(from_items(line.kind, line.items))
+            at = -1 if line.expires_at is None else line.expires_at
+            found.append(Shape(line.kind, exact, _value(scene, line.kind, exact), at))
+    return found
+
+
 def saved(scene: Scene) -> list[Any]:
     """What the backups of all contracts hold of the record, exactly."""
-    found = []
-    for path in scene.backup.glob(
-        f"{backup.directory_for(scene.backup, 'migrator', scene.module.id, 0, 'contract').name[:-1]}*"
-    ):
-        if (path / backup.MANIFEST).exists():
-            found += [_sorted(from_items(line.kind, line.items)) for line in backup.lines(path)]
-    return found
+    return [shape.exact for shape in saved_shapes(scene, "contract")]

@@ -195,6 +195,12 @@ class Scene:
         assert not isinstance(reply, Exception), reply
         return reply
 
+    def late_words(self) -> Words:
+        """Something without an adapter writes the record in its old shape, in one step."""
+        if self.by_member:
+            return ("HSET", self.pair.old, "a", "08")
+        return ("SET", self.pair.old, jobs.text(name="late") if self.move == "jobs" else "late ")
+
     def old_write(self, text: bytes, number: bytes) -> None:
         """The record in its old shape, written by something without an adapter."""
         words: Words = ("HSET", self.pair.old, "a", number) if self.by_member else ("SET", self.pair.old, text)
