@@ -8,7 +8,6 @@ from tests.explorer import cases, cases_jobs
 from tests.explorer.case import Case
 from tests.explorer.scene import Change, Scene
 
-RESTORED_FROM = ("contracted", "swept", "reverting")
 _WRITES = {
     "key": ("set", "delete"),
     "swap": ("set", "delete"),
@@ -27,11 +26,14 @@ def restores(move: str, phase: str) -> Iterator[Case]:
         yield Case(move, phase, ("restore", "get"), "mortal")
         # Where both shapes have one name, what is removed late would be the record itself, before it is saved.
         yield Case(move, phase, ("restore", "late discard"))
-    if move == "key":
-        yield Case(move, phase, ("restore", "takeover"))
-        yield Case(move, phase, ("restore", "takeover and restore"))
     if phase == "reverting" and move != "jobs":
         yield Case(move, phase, ("restore", "get"), change=contracted_again)
+
+
+def restores_taken_over(phase: str) -> Iterator[Case]:
+    """It is the same for every move."""
+    yield Case("key", phase, ("restore", "takeover"))
+    yield Case("key", phase, ("restore", "takeover and restore"))
 
 
 def foreign(move: str) -> Iterator[Case]:
