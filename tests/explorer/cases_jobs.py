@@ -50,14 +50,13 @@ def pairs(phase: str) -> Iterator[Case]:
 
 
 def chosen(phase: str) -> Iterator[Case]:
-    """Fewer of them: `verified` differs from `expanded` only in its next stage; a recovery is a claim backwards, and
-    takes long beside a rollback from contract."""
+    """Fewer of them: `verified` differs from `expanded` only in its next stage; and beside a rollback from contract,
+    which takes long, one operation stands for those like it."""
     if phase == "verified":
         yield from _with_tool(phase, ("stage",))
         return
-    for case in pairs(phase):
-        if not (phase in ("swept", "reverting") and "recover" in case.parts and "rollback to switched" in case.parts):
-            yield case
+    alike = {"update", "get", "cancel", "recover"} if phase in ("swept", "reverting") else set[str]()
+    yield from (case for case in pairs(phase) if "rollback to switched" not in case.parts or not alike & {*case.parts})
 
 
 def _with_tool(phase: str, pieces: tuple[str, ...]) -> Iterator[Case]:

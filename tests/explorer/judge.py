@@ -49,7 +49,7 @@ class Judge:
                 return f"{actor.name} raised {type(actor.error).__name__}: {actor.error}"
         end = picture(self._scene)
         self.ends.add(end)
-        done = self._done(schedule)
+        done = self._done(schedule, end)
         allowed = self._allowed(end, done)
         if not allowed and end.phase != "closed":
             return "the answers contradict each other: " + ", ".join(f"{d.name} {d.answer!r}" for d in done)
@@ -81,7 +81,7 @@ class Judge:
             return name in LATE or (taken and not name.startswith("takeover"))
         return not name.startswith("foreign") and (case.unsettled or case.odd) and isinstance(error, MigratorError)
 
-    def _done(self, schedule: Schedule) -> list[Done]:
+    def _done(self, schedule: Schedule, end: Picture) -> list[Done]:
         found: list[Done] = []
         for number, actor in enumerate(schedule.actors):
             at = [i for i, (who, _) in enumerate(schedule.steps) if who == number]
@@ -89,7 +89,8 @@ class Judge:
             refused = self._restores and isinstance(answer, RefusedError)  # it was closed
             if (one := self._operations.get(actor.name)) and not refused:
                 after = apart.lifted(one) if self._apart else one.after
-                found.append(Done(actor.name, after, answer, *span, one.writes))
+                old_is_true = end.phase in OLD_IS_TRUE and getattr(answer, "epoch", None) == end.epoch
+                found.append(Done(actor.name, after, answer, *span, one.writes, passes=not old_is_true))
             sure = actor.error is None and not self._may_leave(actor.name)
             found += [Done(actor.name, after, answer, *span, certain=sure) for after in self._effects(actor.name)]
         return found

@@ -22,7 +22,8 @@ def operations(move: str) -> dict[str, Operation]:
 @dataclass(frozen=True)
 class Done:
     """Something that is over: what follows from it, its answer or error, and the first and the last step of it.
-    `certain`: it was not cut off, so all of it has happened."""
+    `certain`: it was not cut off, so all of it has happened. `passes`: it may have been answered that the record is
+    unmoved, for the old shape was not the truth."""
 
     name: str
     after: After
@@ -31,6 +32,7 @@ class Done:
     last: int
     writes: bool = False
     certain: bool = True
+    passes: bool = True
 
     def before(self, other: Done) -> bool:
         return self.last < other.first
@@ -48,7 +50,9 @@ def outcomes(record: Any, done: Sequence[Done], *, unsettled: bool, odd: bool) -
         now = record
         try:
             for one in order:
-                passes = (unsettled and unmoved(one.answer)) or (odd and isinstance(one.answer, RefusedError))
+                passes = (unsettled and one.passes and unmoved(one.answer)) or (
+                    odd and isinstance(one.answer, RefusedError)
+                )
                 now = now if passes else one.after(now, one.answer)
         except WrongAnswerError:
             continue
