@@ -1,8 +1,8 @@
 """Every order of the script calls of any two on one record ends in an allowed state: the real engine, adapters and
 scripts, on fakeredis.
 
-fakeredis proves order, not a server: there is one slot, no replica, and nothing expires while a schedule runs. Jobs'
-own operations are to come; `set` on an absent record stands for a create.
+fakeredis proves order, not a server: there is one slot, no replica, its clock stands still, and nothing expires while a
+schedule runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.explorer import cases_jobs, cases_operator, mutations_jobs, mutations_operator
 from tests.explorer.case import Case
 from tests.explorer.cases import LATE_CLEANING, LATE_RETIRING, pairs, takeovers, triples
 from tests.explorer.explore import explore
@@ -68,6 +69,44 @@ def test_every_order_of_three_ends_well(scenes, move, phase):
     all_end_well(scenes, triples(move, phase), f"three on one record, {move} from {phase}")
 
 
+@pytest.mark.parametrize("phase", _PHASES)
+def test_every_order_of_two_on_a_job_ends_well(scenes, phase):
+    all_end_well(scenes, cases_jobs.chosen(phase), f"two on one job from {phase}")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("phase", STARTS)
+def test_every_order_of_any_two_on_a_job_ends_well(scenes, phase):
+    all_end_well(scenes, cases_jobs.pairs(phase), f"any two on one job from {phase}")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("phase", STARTS)
+def test_every_order_of_three_on_a_job_ends_well(scenes, phase):
+    all_end_well(scenes, cases_jobs.triples(phase), f"three on one job from {phase}")
+
+
+# From `reverting` as from `swept`: the old record lies in the backup.
+_RESTORED_FROM = ["contracted", "swept", pytest.param("reverting", marks=pytest.mark.prove)]
+
+
+@pytest.mark.parametrize("move", [*MOVES, "jobs"])
+@pytest.mark.parametrize("phase", _RESTORED_FROM)
+def test_every_order_with_a_restore_ends_well(scenes, move, phase):
+    all_end_well(scenes, cases_operator.restores(move, phase), f"restore, {move} from {phase}")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("phase", ["contracted", "swept", "reverting"])
+def test_every_order_with_a_restore_that_is_taken_over_ends_well(scenes, phase):
+    all_end_well(scenes, cases_operator.restores_taken_over(phase), f"restore taken over from {phase}")
+
+
+@pytest.mark.parametrize("move", [*MOVES, "jobs"])
+def test_every_order_with_what_is_foreign_ends_well(scenes, move):
+    all_end_well(scenes, cases_operator.foreign(move), f"verify --foreign, {move}")
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("move", ["swap", "members"])
 @pytest.mark.parametrize("phase", STARTS)
@@ -75,7 +114,10 @@ def test_every_order_with_a_takeover_ends_well_for_the_other_moves(scenes, move,
     all_end_well(scenes, takeovers(move, phase), f"takeovers, {move} from {phase}")
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+_MUTATIONS = (*MUTATIONS, *mutations_jobs.MUTATIONS, *mutations_operator.MUTATIONS)
+
+
+@pytest.mark.parametrize("mutation", _MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_script_without_one_of_its_checks_is_caught(scenes, mutation):
     scene = scenes.of(mutation.case.move)
     ends_well(scene, mutation.case)
@@ -84,11 +126,16 @@ def test_a_script_without_one_of_its_checks_is_caught(scenes, mutation):
     assert told.fault, f"without '{mutation.name}' every order of {mutation.case.id} ends well"
 
 
-@pytest.mark.parametrize("parts", [("stage", "set"), ("repair", "delete")], ids=" | ".join)
-@pytest.mark.parametrize("move", MOVES)
-def test_the_orders_that_are_left_out_end_like_those_that_are_run(scenes, move, parts):
-    case = Case(move, "expanded", parts, "mortal")
-    some, every = explore(scenes.of(move), case), explore(scenes.of(move), case, prune=False)
+_WHOLE = [
+    Case(move, "expanded", parts, "mortal") for move in MOVES for parts in (("stage", "set"), ("repair", "delete"))
+]
+_WHOLE += [Case("jobs", "expanded", ("index repair", "claim")), Case("jobs", "switched", ("claim", "update"))]
+_WHOLE += [Case("jobs", "switched", ("foreign old", "delete"), change=cases_operator.rewritten, unsettled=True)]
+
+
+@pytest.mark.parametrize("case", _WHOLE, ids=lambda case: case.id)
+def test_the_orders_that_are_left_out_end_like_those_that_are_run(scenes, case):
+    some, every = explore(scenes.of(case.move), case), explore(scenes.of(case.move), case, prune=False)
     assert (some.fault, every.fault) == ("", "")
     assert some.ends == every.ends
     assert some.schedules < every.schedules

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from fakeredis.commands_mixins import server_mixin
+
 from migrator.adapters.announce import Herald
 from migrator.client import Reply
 from migrator.ledger import ledger
 from tests.explorer.footprint import Words
+from tests.explorer.jobs import NOW
 from tests.explorer.server import Pool
 
 Body = Callable[[], object]
@@ -19,8 +22,9 @@ Body = Callable[[], object]
 
 @contextmanager
 def foreseeable() -> Iterator[None]:
-    """What is drawn by lot or from the clock is the same each time an actor is started anew. No adapter announces
-    itself, for that touches a key of its own; and nothing is fsynced, for nobody pulls the plug."""
+    """What is drawn by lot or from the clock is the same each time an actor is started anew: the server's clock stands
+    still, and nobody sleeps. No adapter announces itself, for that touches a key of its own; and nothing is fsynced,
+    for nobody pulls the plug."""
     drawn = threading.local()
 
     def token(_: int) -> str:
@@ -29,6 +33,8 @@ def foreseeable() -> Iterator[None]:
 
     with (
         patch("secrets.token_hex", token),
+        patch("time.sleep", lambda _: None),
+        patch.object(server_mixin, "time", SimpleNamespace(time=lambda: NOW)),
         patch.object(ledger, "time", SimpleNamespace(time=lambda: 0.0)),
         patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),

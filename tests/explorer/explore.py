@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.explorer.actor import Actor, foreseeable
 from tests.explorer.case import Case
 from tests.explorer.judge import Judge
-from tests.explorer.operations import operations
+from tests.explorer.orders import operations
 from tests.explorer.parts import body_of
 from tests.explorer.picture import Picture, picture
 from tests.explorer.scene import Scene, Start
@@ -60,7 +60,7 @@ def _schedules(scene: Scene, case: Case, start: Start, prune: bool) -> Iterator[
 def _actor(scene: Scene, name: str, start: Start) -> Actor:
     """Made on the server as it is at the start: it knows the phase of then, as a process that is stalled does."""
     pool = Pool(scene.server.run)
-    known = operations(scene.by_member)
+    known = operations(scene.move)
     if name in known:
         adapter = scene.adapter(pool, stranger=name == "stranger")
         return Actor(name, pool, lambda: known[name].call(adapter))

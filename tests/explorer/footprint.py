@@ -12,14 +12,14 @@ from migrator.scripts import script
 
 Words = Sequence[Arg]
 
-_NOTHING = {b"INFO", b"ROLE", b"TIME", b"PING", b"WAIT", b"EVAL"}
+_NOTHING = {b"INFO", b"ROLE", b"TIME", b"PING", b"WAIT", b"EVAL", b"SCRIPT"}
 _READS = {
     b"GET", b"STRLEN", b"HGET", b"HMGET", b"HGETALL", b"HKEYS", b"HLEN", b"HSCAN", b"ZSCAN", b"SSCAN", b"ZRANGE",
-    b"ZMSCORE", b"ZCARD", b"SMEMBERS", b"SISMEMBER", b"SMISMEMBER", b"LRANGE", b"TYPE", b"EXISTS", b"MEMORY",
-    b"PEXPIRETIME", b"PTTL", b"XRANGE",
+    b"ZMSCORE", b"ZCARD", b"ZSCORE", b"SMEMBERS", b"SISMEMBER", b"SMISMEMBER", b"LRANGE", b"TYPE", b"EXISTS", b"MEMORY",
+    b"GETRANGE", b"PEXPIRETIME", b"PTTL", b"XRANGE",
 }  # fmt: skip
 _REFUSALS = (b"layout", b"phase", b"fenced", b"no-marker", b"mapping", b"closed", b"newer")
-_READING_SCRIPTS = {"adapter_open", "pair", "pair_members"}
+_READING_SCRIPTS = {"adapter_open", "adapter_jobs_stuck", "pair", "pair_members"}
 # These read the marker, and write it or not as their names say; all others but `leased` write what they name besides.
 _MARKING_SCRIPTS = {"marker", "marker_init", "fence", "lease_take", "lease_break"}
 
@@ -32,20 +32,26 @@ def script_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Keys, and the literal beginnings of patterns that are scanned for."""
+    """Keys, and the literal beginnings of patterns that are scanned for. `kept`: those written that neither come nor
+    go, which no scan can tell."""
 
     reads: frozenset[bytes] = frozenset()
     writes: frozenset[bytes] = frozenset()
     scans: bytes | None = None
+    kept: frozenset[bytes] = frozenset()
 
     def meets(self, other: Footprint) -> bool:
         """Whether the order of the two can matter."""
         return bool(
             self.writes & (other.reads | other.writes)
             or self.reads & other.writes
-            or self._scans_any(other.writes)
-            or other._scans_any(self.writes)
+            or self._scans_any(other.writes - other.kept)
+            or other._scans_any(self.writes - self.kept)
         )
+
+    def done(self, wrote: frozenset[bytes], kept: frozenset[bytes]) -> Footprint:
+        """What it was in the end: it wrote these only, and of them these were there before and are after."""
+        return Footprint(self.reads | (self.writes - wrote), self.writes & wrote, self.scans, kept)
 
     def _scans_any(self, keys: frozenset[bytes]) -> bool:
         return self.scans is not None and any(key.startswith(self.scans) for key in keys)
@@ -64,6 +70,12 @@ def footprint(words: Words, reply: Reply = None) -> Footprint:
     if name == b"SCAN":
         glob = as_bytes(words[3])
         return Footprint(scans=glob.split(b"*")[0].replace(b"\\", b""))
+    if name in (b"EXISTS", b"WATCH"):
+        return Footprint(reads=frozenset(map(as_bytes, words[1:])))
+    if name == b"EXEC":
+        watched, queued = words[1:]
+        writes = frozenset[bytes]().union(*(footprint(one).writes for one in queued))
+        return Footprint(reads=frozenset(key for key, _ in watched), writes=writes)
     if name == b"RENAME":
         return Footprint(writes=frozenset({as_bytes(words[1]), as_bytes(words[2])}))
     key = frozenset({as_bytes(words[2 if name == b"MEMORY" else 1])})

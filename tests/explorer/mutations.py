@@ -12,22 +12,10 @@ Not here, because leaving them out changes nothing an application or the tool co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tests.explorer import cases
 from tests.explorer.case import Case
+from tests.explorer.mutation import Mutation
 from tests.explorer.scene import Change
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """`text` of the scripts becomes `into`, and `case` must end badly then."""
-
-    name: str
-    text: str
-    into: str
-    case: Case
-
 
 _TYPES = (
     "  if r.type ~= 'none' and r.type ~= r.kind then return nil, {'type', r.type} end\n"

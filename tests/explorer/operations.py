@@ -1,17 +1,15 @@
 """What an application does to a record through its adapter, and what each answer says about the record.
 
-A record is `None` or (value, expiry). An operation on Jobs becomes another `Operation`: what it calls, and what may
-follow from each answer.
+A record is `None` or (value, expiry); of a job the value is a `Store`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
-from migrator.adapters import KEEP, Found, Missing, Removed, Unmoved, Written
+from migrator.adapters import KEEP, Found, Missing, Removed, Written
 from migrator.errors import RefusedError
 from tests.explorer.picture import Value
 from tests.explorer.scene import LATER
@@ -35,14 +33,14 @@ class Operation:
     writes: bool = True
 
 
-def _sure(true: bool) -> None:
+def sure(true: bool) -> None:
     if not true:
         raise WrongAnswerError
 
 
 def _put(text: bytes, expires: Any = KEEP) -> tuple[Callable[[Any], object], After]:
     def after(record: Record, answer: Any) -> Record:
-        _sure(isinstance(answer, Written))
+        sure(isinstance(answer, Written))
         kept = record[1] if record else -1
         return text, kept if expires is KEEP else -1 if expires is None else expires
 
@@ -50,22 +48,22 @@ def _put(text: bytes, expires: Any = KEEP) -> tuple[Callable[[Any], object], Aft
 
 
 def _deleted(record: Record, answer: Any) -> Record:
-    _sure(isinstance(answer, Removed if record else Missing))
+    sure(isinstance(answer, Removed if record else Missing))
     return None
 
 
 def _read(record: Record, answer: Any) -> Record:
-    _sure(isinstance(answer, Found if record else Missing))
+    sure(isinstance(answer, Found if record else Missing))
     if record:
         value = answer.value[b"text"] if isinstance(answer.value, dict) else answer.value
         wanted = record[0] if isinstance(record[0], bytes) else dict(record[0]).get(b"a")
-        _sure(value == wanted and (answer.expires_at or -1) == record[1])
+        sure(value == wanted and (answer.expires_at or -1) == record[1])
     return record
 
 
 def _set(member: bytes, score: float) -> tuple[Callable[[Any], object], After]:
     def after(record: Record, answer: Any) -> Record:
-        _sure(isinstance(answer, Written))
+        sure(isinstance(answer, Written))
         members = dict(record[0]) if record else {}
         members[member] = score
         return tuple(sorted(members.items())), record[1] if record else -1
@@ -76,7 +74,7 @@ def _set(member: bytes, score: float) -> tuple[Callable[[Any], object], After]:
 def _remove(member: bytes) -> tuple[Callable[[Any], object], After]:
     def after(record: Record, answer: Any) -> Record:
         members = dict(record[0]) if record else {}
-        _sure(isinstance(answer, Removed if member in members else Missing))
+        sure(isinstance(answer, Removed if member in members else Missing))
         members.pop(member, None)
         return (tuple(sorted(members.items())), record[1]) if members and record else None
 
@@ -85,8 +83,8 @@ def _remove(member: bytes) -> tuple[Callable[[Any], object], After]:
 
 def _get_member(record: Record, answer: Any) -> Record:
     members = dict(record[0]) if record else {}
-    _sure(isinstance(answer, Found if b"a" in members else Missing))
-    _sure(not isinstance(answer, Found) or (answer.value == members[b"a"] and (answer.expires_at or -1) == record[1]))  # type: ignore[index]
+    sure(isinstance(answer, Found if b"a" in members else Missing))
+    sure(not isinstance(answer, Found) or (answer.value == members[b"a"] and (answer.expires_at or -1) == record[1]))  # type: ignore[index]
     return record
 
 
@@ -94,14 +92,14 @@ def _operation(name: str, both: tuple[Callable[[Any], object], After], *, writes
     return Operation(name, *both, writes)
 
 
-def _refused(record: Record, answer: Any) -> Record:
+def refused(record: Record, answer: Any) -> Record:
     """By an application that has another version of the module, while the migration is under way."""
-    _sure(isinstance(answer, RefusedError))
+    sure(isinstance(answer, RefusedError))
     return record
 
 
 _KEY_OPERATIONS = (
-    Operation("stranger", _put(b"six")[0], _refused, writes=False),
+    Operation("stranger", _put(b"six")[0], refused, writes=False),
     _operation("set", _put(b"two")),
     _operation("update", _put(b"three")),
     _operation("expire", _put(b"four", LATER)),
@@ -110,7 +108,7 @@ _KEY_OPERATIONS = (
     _operation("get", (lambda records: records.get(id=b"1"), _read), writes=False),
 )
 _MEMBER_OPERATIONS = (
-    Operation("stranger", _set(b"a", 6.0)[0], _refused, writes=False),
+    Operation("stranger", _set(b"a", 6.0)[0], refused, writes=False),
     _operation("set", _set(b"a", 2.0)),
     _operation("update", _set(b"a", 3.0)),
     _operation("create", _set(b"b", 4.0)),
@@ -119,43 +117,5 @@ _MEMBER_OPERATIONS = (
 )
 
 
-def operations(by_member: bool) -> dict[str, Operation]:
-    return {one.name: one for one in (_MEMBER_OPERATIONS if by_member else _KEY_OPERATIONS)}
-
-
-@dataclass(frozen=True)
-class Done:
-    """An operation that is over: its answer or error, and the first and the last step of it."""
-
-    operation: Operation
-    answer: object
-    first: int
-    last: int
-
-    def before(self, other: Done) -> bool:
-        return self.last < other.first
-
-
-def outcomes(record: Record, done: Sequence[Done], *, unsettled: bool, odd: bool) -> set[Record]:
-    """Every record that one order of these operations can leave, which keeps to what was over before what, and in
-    which each gives the answer it gave. Empty if there is none: then the answers contradict each other.
-
-    `unsettled`: an application without an adapter wrote it after the switch, so it may be answered to be unmoved, and
-    is then as it was. `odd`: one of its keys has another type, so
-    an operation may be refused.
-    """
-    found: set[Record] = set()
-    for order in permutations(done):
-        if any(later.before(one) for i, one in enumerate(order) for later in order[i + 1 :]):
-            continue
-        now = record
-        try:
-            for one in order:
-                passes = (unsettled and isinstance(one.answer, Unmoved)) or (
-                    odd and isinstance(one.answer, RefusedError)
-                )
-                now = now if passes else one.operation.after(now, one.answer)
-        except WrongAnswerError:
-            continue
-        found.add(now)
-    return found
+RECORDS = {one.name: one for one in _KEY_OPERATIONS}
+MEMBERS = {one.name: one for one in _MEMBER_OPERATIONS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from migrator.engine import back, forward, recover
+from migrator.engine import back, foreign, forward, indexes, recover, restore
 from migrator.engine.backfill import copy_collection
 from migrator.engine.compare import Outcome, compare
 from migrator.engine.copy import FORWARD, copy_keys
@@ -18,6 +18,7 @@ from migrator.ledger import break_lease, take_lease
 from migrator.moves.family import Side
 from migrator.phases import Guard, Phase
 from tests.explorer.actor import Body
+from tests.explorer.jobs import ID, NOW, QUEUE, RUNNING, text
 from tests.explorer.scene import Scene, Start
 from tests.explorer.server import Pool
 
@@ -46,6 +47,27 @@ def _repair(run: Run, scene: Scene) -> None:
     compare(run, Outcome(repair=FORWARD, drop_extras=True), "repair")
 
 
+def _foreign(truth: Side) -> Piece:
+    return lambda run, scene: foreign.settle(run, truth)
+
+
+def _old_write(run: Run, scene: Scene) -> object:
+    return run.client.one(scene.pair.old, *scene.late_words())
+
+
+def _index_repair(run: Run, scene: Scene) -> None:
+    indexes.repair(run)
+
+
+def _old_claim(run: Run, scene: Scene) -> bool:
+    """An application without an adapter: it takes the job off the queue, then writes it. Whether it got it."""
+    if run.client.one(QUEUE, "ZREM", QUEUE, ID) == 0:
+        return False
+    run.client.one(RUNNING, "ZADD", RUNNING, NOW, ID)
+    run.client.one(scene.pair.old, "SET", scene.pair.old, text(running=True))
+    return True
+
+
 def _rollback(to: Phase) -> Piece:
     return lambda run, scene: back.rollback(run, to)
 
@@ -69,6 +91,15 @@ def _turns_into_list(side: Side) -> Piece:
         return run.client.one(LIST, "RENAME", LIST, scene.pair.old if side == "old" else scene.pair.new)
 
     return piece
+
+
+def _restore(run: Run, scene: Scene) -> None:
+    restore.restore(run)
+
+
+def _late_discard(run: Run, scene: Scene) -> None:
+    """A removal of what a restore discards, delivered a second time."""
+    unlink(run, Guard(("closed",), run.entry.epoch + 1, run.lease.fence), [scene.pair.old])
 
 
 def _late_retiring(run: Run, scene: Scene) -> None:
@@ -119,6 +150,13 @@ def _sweep_and_reuse(run: Run, scene: Scene) -> None:
 PIECES: dict[str, Piece] = {
     "batch": _batch,
     "repair": _repair,
+    "index repair": _index_repair,
+    "old claim": _old_claim,
+    "old write": _old_write,
+    "foreign old": _foreign("old"),
+    "foreign new": _foreign("new"),
+    "restore": _restore,
+    "late discard": _late_discard,
     "stage": _stage,
     "rollback to pending": _rollback("pending"),
     "rollback to expanded": _rollback("expanded"),
@@ -143,6 +181,10 @@ PIECES: dict[str, Piece] = {
 LATE = (
     "batch",
     "repair",
+    "index repair",
+    "foreign old",
+    "foreign new",
+    "late discard",
     "late removal",
     "late fence",
     "late change",
@@ -172,4 +214,8 @@ def _take_over(scene: Scene, pool: Pool, start: Start, then: Piece | None = None
             then(run, scene)
 
 
-_THEN: dict[str, Piece] = {"takeover and stage": _stage, "takeover and reuse": _sweep_and_reuse}
+_THEN: dict[str, Piece] = {
+    "takeover and stage": _stage,
+    "takeover and reuse": _sweep_and_reuse,
+    "takeover and restore": _restore,
+}

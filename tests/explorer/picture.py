@@ -7,9 +7,12 @@ from typing import Any
 
 from migrator.moves.values import from_items, from_reply, read_words
 from migrator.snapshot import backup
+from tests.explorer import jobs
+from tests.explorer.jobs import QUEUE, Indexes
 from tests.explorer.scene import NAMES, Scene
 
-Value = Any  # of the new shape, hashable: the text of a key, ((member, score), …) of a collection
+# Of the new shape, hashable: the text of a key, ((member, score), …) of a collection, ((field, value), …) of a job.
+Value = Any
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything there is of a record. `faults`: what can be right in no phase."""
+    """Everything there is of a record. `faults`: what can be right in no phase; `indexes`: those of jobs."""
 
     phase: str
     epoch: int
@@ -39,6 +42,7 @@ class Picture:
     final: bool
     retired: Shape | None
     faults: tuple[str, ...]
+    indexes: Indexes | None = None
 
     def truth(self) -> Shape | None:
         return self.old if self.phase in OLD_IS_TRUE else self.new
@@ -51,7 +55,7 @@ def picture(scene: Scene) -> Picture:
     old, new, faults = _shape(scene, scene.pair.old), _shape(scene, scene.pair.new), []
     retired = _shape(scene, scene.family.retired(scene.pair))
     kinds, final = scene.family.kinds, False
-    if scene.move == "swap" and old is not None and old.kind == kinds["new"]:
+    if scene.family.same_name and old is not None and old.kind == kinds["new"]:
         if new is not None:
             faults.append("two new records, under the final and the staged name")
         old, new, final = None, old, True
@@ -67,7 +71,10 @@ def picture(scene: Scene) -> Picture:
     states = [(entry.phase, entry.epoch), *([(entry.intent.phase, entry.intent.epoch)] if entry.intent else [])]
     agrees = (phase.decode(), int(epoch)) in states
     swept = phase == b"contracted" and not checksum
-    return Picture(phase.decode(), int(epoch), swept, entry.cleaning, agrees, old, new, final, retired, tuple(faults))
+    beside = NAMES.beside("aside", scene.module.id, QUEUE, b"0")
+    indexes = jobs.indexes(scene.do, beside) if scene.move == "jobs" else None
+    return Picture(phase.decode(), int(epoch), swept, entry.cleaning, agrees, old, new, final, retired, tuple(faults),
+                   indexes)  # fmt: skip
 
 
 def _shape(scene: Scene, key: bytes) -> Shape | None:
@@ -87,20 +94,27 @@ def _sorted(value: Any) -> Any:
 def _value(scene: Scene, kind: str, exact: Any) -> Value:
     """As the new shape has it; of another type, as it is."""
     if kind == scene.family.kinds["new"]:
-        return exact if scene.by_member else dict(exact).get(b"text")
+        return exact if scene.by_member or scene.move == "jobs" else dict(exact).get(b"text")
     if kind != scene.family.kinds["old"]:
         return exact
+    if scene.move == "jobs":
+        return _sorted(scene.family.map_key(scene.pair, exact)[0])
     if scene.by_member:
         return tuple((name, float(number)) for name, number in exact)
     return exact.strip()
 
 
+def saved_shapes(scene: Scene, purpose: str) -> list[Shape]:
+    """What the backups made for that hold of the record, the newest last."""
+    found: list[Shape] = []
+    for path in sorted(scene.backup.rglob(f"*-{purpose}-*/{backup.MANIFEST}")):
+        for line in backup.lines(path.parent):
+            exact = _sorted(from_items(line.kind, line.items))
+            at = -1 if line.expires_at is None else line.expires_at
+            found.append(Shape(line.kind, exact, _value(scene, line.kind, exact), at))
+    return found
+
+
 def saved(scene: Scene) -> list[Any]:
     """What the backups of all contracts hold of the record, exactly."""
-    found = []
-    for path in scene.backup.glob(
-        f"{backup.directory_for(scene.backup, 'migrator', scene.module.id, 0, 'contract').name[:-1]}*"
-    ):
-        if (path / backup.MANIFEST).exists():
-            found += [_sorted(from_items(line.kind, line.items)) for line in backup.lines(path)]
-    return found
+    return [shape.exact for shape in saved_shapes(scene, "contract")]

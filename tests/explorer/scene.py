@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from migrator.adapters import Members, Records
+from migrator.adapters import Jobs, Members, Records
 from migrator.client import Client, Reply
 from migrator.client.topology import Single
 from migrator.engine import forward
@@ -24,9 +24,10 @@ from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module, Modules
 from migrator.names import Names
 from migrator.phases import Fence, Phase
+from tests.explorer import jobs
 from tests.explorer.footprint import Words
 from tests.explorer.server import FakeServer, Pool
-from tests.support import KEYS, MEMBERS, SAME_NAME, modules_of, write
+from tests.support import KEYS, MEMBERS, SAME_NAME, modules_of, shipped, write
 
 MOVES = {"swap": SAME_NAME, "key": KEYS, "members": MEMBERS}
 # Where a schedule can begin. `reverting`: nothing is rebuilt yet, and what contract retired is in the backup alone.
@@ -37,6 +38,8 @@ AT = 4_102_444_800_000  # 2100, unix ms: when the record expires
 LATER = AT + 86_400_000
 _HOUR = 3600.0  # a lease that no schedule renews
 NAMES = Names("migrator")
+_ADAPTERS: dict[str, type[Records | Members | Jobs]] = {"members": Members, "jobs": Jobs}
+_CAPTURES = {"members": {"name": b"1"}, "jobs": {"id": jobs.ID}}
 _APPLICATION = redis.Redis()  # never used itself
 
 
@@ -54,14 +57,15 @@ Change = Callable[["Scene"], None]
 
 @dataclass
 class Scene:
-    """A move on a fake server. One scene serves all its schedules, one after the other."""
+    """A move on a fake server, one of MOVES or "jobs", which is the migration 0001. One scene serves all its schedules,
+    one after the other."""
 
     move: str
     home: Path
     server: FakeServer = field(default_factory=FakeServer)
 
     def __post_init__(self) -> None:
-        self.modules: Modules = modules_of(write(self.home / "migrations", MOVES[self.move]))
+        self.modules: Modules = modules_of(_migrations(self.home / "migrations", self.move))
         self.module: Module = self.modules.all[0]
         self.backup = self.home / "backup"
         self._options = Options(yes=True, backup=self.backup)
@@ -69,7 +73,7 @@ class Scene:
         tool = self.client(Pool(self.server.run))
         self.ledger = Ledger(tool, NAMES)
         self.family = Family(tool, NAMES, self.module.id, self.module.migration.moves[0])
-        old = self.module.migration.moves[0].source.format({"name" if self.by_member else "id": b"1"})
+        old = self.module.migration.moves[0].source.format(_CAPTURES.get(self.move, {"id": b"1"}))
         pair = self.family.from_old(old)
         assert pair is not None
         self.pair: Pair = pair
@@ -81,12 +85,12 @@ class Scene:
     def client(self, pool: Pool) -> Client:
         return Client(Single(pool, "fake", 0))  # type: ignore[arg-type] # it has all that is asked of a pool
 
-    def adapter(self, pool: Pool, *, stranger: bool = False) -> Records | Members:
+    def adapter(self, pool: Pool, *, stranger: bool = False) -> Records | Members | Jobs:
         """An application's; a stranger has another version of the module."""
         application = copy.copy(_APPLICATION)
         module = replace(self.module, checksum="another") if stranger else self.module
         application.connection_pool = pool  # type: ignore[assignment] # it has all that is asked of a pool
-        return Members(application, module) if self.by_member else Records(application, module)
+        return _ADAPTERS.get(self.move, Records)(application, module)
 
     def session(self, pool: Pool) -> Session:
         return Session(self.client(pool), NAMES, self.modules, _HOUR, options=self._options)
@@ -112,8 +116,8 @@ class Scene:
     # Where schedules begin.
 
     def start(self, phase: str, record: str = "there", change: Change | None = None) -> Start:
-        """`record`: "there", "absent", "mortal" (it expires in 2100). `change` does something to it at the end, as an
-        application without an adapter would."""
+        """`record`: "there", "absent", "mortal" (it expires in 2100), and of a job, which else is queued, "running".
+        `change` does something to it at the end, as an application without an adapter would."""
         name = (phase, record, change)
         if name not in self._starts:
             self._starts[name] = self._bring(*name)
@@ -130,7 +134,7 @@ class Scene:
         if record != "absent":
             before = self.start(phase, "absent")
             self.server.put_back(before.state)
-            self.old_write(b"one ", b"01")
+            self._lay(record)
             if record == "mortal":
                 self.do("PEXPIREAT", self.pair.old, AT)
             return Start(self.server.keep(), before.backup, before.fence)
@@ -141,6 +145,12 @@ class Scene:
         lease = take_lease(session.client, NAMES, _HOUR)
         session._raise_fences(lease)
         return Start(self.server.keep(), self.home / "none", lease.fence)
+
+    def _lay(self, record: str) -> None:
+        if self.move == "jobs":
+            jobs.lay(self.do, self.pair.old, running=record == "running")
+        else:
+            self.old_write(b"one ", b"01")
 
     def _carry(self, phase: str, before: Start) -> Start:
         """One stage on, as `apply` does it, or as `rollback` begins to."""
@@ -185,10 +195,24 @@ class Scene:
         assert not isinstance(reply, Exception), reply
         return reply
 
+    def late_words(self) -> Words:
+        """Something without an adapter writes the record in its old shape, in one step."""
+        if self.by_member:
+            return ("HSET", self.pair.old, "a", "08")
+        return ("SET", self.pair.old, jobs.text(name="late") if self.move == "jobs" else "late ")
+
     def old_write(self, text: bytes, number: bytes) -> None:
         """The record in its old shape, written by something without an adapter."""
         words: Words = ("HSET", self.pair.old, "a", number) if self.by_member else ("SET", self.pair.old, text)
         self.do(*words)
+
+
+def _migrations(home: Path, move: str) -> Path:
+    if move != "jobs":
+        return write(home, MOVES[move])
+    shipped(home)
+    (home / "0002_timestamps_to_sorted_sets.py").unlink()
+    return home
 
 
 def _files(directory: Path) -> dict[Path, tuple[int, int]]:

@@ -115,8 +115,7 @@ class _Search:
         actor = actors[node.chosen]
         node.done.add(node.chosen)
         assert actor.pending is not None
-        node.reply = self._server.run(actor.pending)
-        node.steps[node.chosen] = footprint(actor.pending, node.reply)
+        node.reply, node.steps[node.chosen] = self._server.watched(actor.pending)
         if self._prune:
             self._find_races(len(self._path) - 1)
         actor.answer(node.reply)

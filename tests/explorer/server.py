@@ -7,7 +7,8 @@ ROLE. MEMORY USAGE stays a refusal, which the tool takes for "not to be asked". 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +19,10 @@ from redis.exceptions import ResponseError
 
 from migrator.client import Reply
 from migrator.scripts import script
-from tests.explorer.footprint import Words, as_bytes, footprint, script_names
+from tests.explorer.footprint import Footprint, Words, as_bytes, footprint, script_names
 
 Ask = Callable[[Words], Reply]
-_INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+_INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n# Keyspace\r\ndb0:subexpiry=0\r\n"
 _ANSWERS: dict[bytes, Reply] = {b"INFO": _INFO, b"ROLE": [b"master", 0, []]}
 
 
@@ -56,6 +57,11 @@ class FakeServer:
         """The reply; a refusal is a value."""
         if (name := as_bytes(words[0]).upper()) in _ANSWERS:
             return _ANSWERS[name]
+        if name == b"WATCH":
+            seen = self._seen(words[1:])
+            return [seen.get(key) for key in words[1:]]
+        if name == b"EXEC":
+            return self._transaction(*words[1:])
         items = self._server.dbs[0]._dict
         for key in footprint(words).writes & items.keys():
             items[key] = copy.deepcopy(items[key])  # what was kept stays as it was
@@ -64,6 +70,26 @@ class FakeServer:
             return self._connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
+
+    def _transaction(self, watched: Sequence[tuple[bytes, bytes | None]], queued: Sequence[Words]) -> Reply:
+        """Nothing if one of the watched keys is not what it was; here, that it is the same again counts as the same."""
+        seen = self._seen(key for key, _ in watched)
+        if any(seen.get(key) != was for key, was in watched):
+            return None
+        return [self.run(words) for words in queued]
+
+    def watched(self, words: Words) -> tuple[Reply, Footprint]:
+        """The reply, and what the command touched: what it might have changed and left as it was, it only read."""
+        may = footprint(words).writes
+        before = self._seen(may)
+        reply = self.run(words)
+        after = self._seen(may)
+        wrote = frozenset(key for key in may if before.get(key) != after.get(key))
+        return reply, footprint(words, reply).done(wrote, wrote & before.keys() & after.keys())
+
+    def _seen(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        items = self._server.dbs[0]._dict
+        return {key: pickle.dumps(items[key]) for key in keys if key in items}
 
     def keep(self) -> dict[bytes, Any]:
         """All keys as they are now. A write makes a copy of what it changes, so this one does not change any more."""
@@ -94,8 +120,12 @@ class Pool:
 
 
 class _Connection:
+    """What it watches is kept here, with the actor, and a transaction is one step: its EXEC."""
+
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._watches: list[tuple[bytes, bytes | None]] = []
+        self._queued: list[Words] | None = None
         self._waiting: list[list[bytes]] = []
         self._sock = pool
 
@@ -107,9 +137,27 @@ class _Connection:
             self._waiting.append(words)
 
     def read_response(self, *, disable_decoding: bool) -> Reply:  # noqa: ARG002 - always so
-        reply = self._pool.ask(self._waiting.pop(0))
+        reply = self._answer(self._waiting.pop(0))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
+
+    def _answer(self, words: list[bytes]) -> Reply:
+        name = words[0]
+        if name == b"EXEC":
+            queued, self._queued = self._queued or [], None
+            return self._pool.ask((name, tuple(self._watches), tuple(queued)))
+        if self._queued is not None:
+            self._queued.append(tuple(words))
+            return b"QUEUED"
+        if name == b"MULTI":
+            self._queued = []
+        elif name == b"UNWATCH":
+            self._watches = []
+        elif name == b"WATCH":
+            self._watches += zip(words[1:], self._pool.ask(words), strict=True)
+        elif name != b"SCRIPT":  # all are loaded
+            return self._pool.ask(words)
+        return b"OK"
 
     def disconnect(self) -> None: ...
