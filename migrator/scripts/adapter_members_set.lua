@@ -9,7 +9,7 @@ if not r then return phase end
 local type, copy_type = r.type, r.copy_type
 -- A copy left behind by a collection that is gone: its members would come back. An old one after the switch is unmoved.
 if type == 'none' and copy_type ~= 'none' and not r.new then redis.call('UNLINK', r.copy) end
-
+-- What a window has read of it is of another life.
 if type == 'none' and phase == 'expanded' then redis.call('HINCRBY', KEYS[1], 'deletes', 1) end
 
 local there, left = {}, {}

@@ -12,6 +12,7 @@ from fakeredis.commands_mixins import server_mixin
 
 from migrator.adapters.announce import Herald
 from migrator.client import Reply
+from migrator.engine import windows
 from migrator.ledger import ledger
 from tests.explorer.footprint import Words
 from tests.explorer.jobs import NOW
@@ -38,6 +39,7 @@ def foreseeable() -> Iterator[None]:
         patch.object(ledger, "time", SimpleNamespace(time=lambda: 0.0)),
         patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),
+        patch.object(windows, "_count", lambda _: windows.CHUNK),
     ):
         yield
 

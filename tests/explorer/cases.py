@@ -14,7 +14,7 @@ from tests.explorer.scene import Scene
 # lease, while the phase changes: a script can be delivered late.
 TOOL: dict[str, tuple[str, ...]] = {
     "pending": ("stage",),
-    "expanded": ("batch", "repair", "stage", "rollback to pending"),
+    "expanded": ("batch", "quick batch", "repair", "stage", "rollback to pending"),
     "backfilled": ("batch", "repair", "stage", "rollback to pending"),
     "verified": ("batch", "repair", "stage", "rollback to pending"),
     "switched": ("stage", "rollback to expanded"),
@@ -79,8 +79,9 @@ def _without_adapter(move: str, phase: str) -> Iterator[Case]:
         for part in ("set", "delete", "batch"):
             yield Case(move, phase, (part, "get"), change=old_is_a_list, odd=True)
             yield Case(move, phase, (part, "get"), change=new_is_a_list, odd=True)
-        yield Case(move, phase, ("batch", "old becomes a list"), change=list_beside, odd=True)
-        yield Case(move, phase, ("batch", "new becomes a list"), change=list_beside, odd=True)
+        for part in ("batch", "quick batch"):
+            yield Case(move, phase, (part, "old becomes a list"), change=list_beside, odd=True)
+            yield Case(move, phase, (part, "new becomes a list"), change=list_beside, odd=True)
     if phase == "switched":
         for operation in ("set", "get"):
             yield Case(move, phase, ("misplaced batch", operation), change=rewritten, unsettled=True)

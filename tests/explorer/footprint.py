@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from migrator.client import Arg, Reply
+from migrator.client import Reply
 from migrator.scripts import script
 
-Words = Sequence[Arg]
+Words = Sequence[Any]
 
 _NOTHING = {b"INFO", b"ROLE", b"TIME", b"PING", b"WAIT", b"EVAL", b"SCRIPT"}
 _READS = {
@@ -21,6 +22,7 @@ _READS = {
 _REFUSALS = (b"layout", b"phase", b"fenced", b"no-marker", b"mapping", b"closed", b"newer")
 _READING_SCRIPTS = {"adapter_open", "adapter_jobs_stuck", "pair", "pair_members"}
 # These read the marker, and write it or not as their names say; all others but `leased` write what they name besides.
+_COUNTING_SCRIPTS = {"adapter_members_set", "adapter_members_remove"}  # deletions, in the marker
 _MARKING_SCRIPTS = {"marker", "marker_init", "fence", "lease_take", "lease_break"}
 
 
@@ -87,6 +89,8 @@ def _of_script(words: Words) -> Footprint:
     first, rest = frozenset(keys[:1]), frozenset(keys[1:])
     if name in _MARKING_SCRIPTS:
         return Footprint(writes=first)
+    if name in _COUNTING_SCRIPTS:
+        return Footprint(writes=first | rest)
     if name == "leased":
         # That it is renewed is nobody's business but who takes it over; a release is.
         released = as_bytes(words[3 + len(keys) + 2]) == b"0"

@@ -22,6 +22,10 @@ _TYPES = (
     "  if r.copy_type ~= 'none' and r.copy_type ~= r.copy_kind then return nil, {'type', r.copy_type} end\n"
 )
 _UNMOVED = "if type == 'none' and r.left then return {'ok', phase, epoch, 'unmoved'} end\n"
+_COUNTED = (
+    "-- What a window has read of it is of another life.\n"
+    "if type == 'none' and phase == 'expanded' then redis.call('HINCRBY', KEYS[1], 'deletes', 1) end\n"
+)
 _LEFTOVER = "if type == 'none' and copy_type ~= 'none' and not r.new then redis.call('UNLINK', r.copy) end\n"
 
 
@@ -33,12 +37,26 @@ def _odd(move: str, part: str, change: Change = cases.new_is_a_list) -> Case:
     return Case(move, "expanded", (part, "get"), change=change, odd=True)
 
 
+# The collection lives on.
+_DELETED = Case("members", "expanded", ("quick batch", "create", "delete"))
+
 MUTATIONS = (
     # The guard of every script of the tool.
     Mutation("guard: the phase", "or not string.find(ARGV[1], ',' .. m[1] .. ',', 1, true) then", "then",
              Case("key", "switched", ("misplaced batch", "get"), change=cases.rewritten, unsettled=True)),
     Mutation("guard: the epoch", "if m[2] ~= ARGV[2] or not string", "if not string",
              Case("key", "contracted", ("late removal", "there again"))),
+    # Copying without comparing.
+    Mutation("window: the guard", "if refused then return refused end\nif (redis.call", "if (redis.call",
+             Case("members", "expanded", ("quick batch", "rollback to pending"))),
+    Mutation("window: the count of deletions", "if (redis.call('HGET', KEYS[1], 'deletes') or '0') ~= ARGV[7] then "
+             "return {'deletes'} end\n", "", _DELETED),
+    Mutation("window: only what is not there", "'ZADD', KEYS[3], 'NX', unpack", "'ZADD', KEYS[3], unpack",
+             Case("members", "expanded", ("quick batch", "set"))),
+    Mutation("window: the expiry", "set_expiry(KEYS[3], expiry(KEYS[2]))\nreturn added", "return added",
+             Case("members", "expanded", ("quick batch", "get"), "mortal")),
+    Mutation("removal: it is counted", "  if phase == 'expanded' then redis.call('HINCRBY'", "  if false then "
+             "redis.call('HINCRBY'", _DELETED),
     # Copying and repairing.
     Mutation("copy: the value that was mapped", "elseif not same(truth, kind, first, n) then code = 3",
              "elseif false then code = 3", Case("swap", "expanded", ("batch", "set"))),
@@ -109,7 +127,7 @@ MUTATIONS = (
              Case("key", "expanded", ("stage", "delete"))),
     Mutation("delete: types", _TYPES, "", _odd("key", "delete")),
     Mutation("get: what is unmoved", "r.left and 'unmoved' or 'none'}", "'none'}", _unsettled("key", "stage", "get")),
-    Mutation("set of members: a collection left over", _LEFTOVER + "\nlocal there", "\nlocal there",
+    Mutation("set of members: a collection left over", _LEFTOVER + _COUNTED + "\nlocal there", "\nlocal there",
              Case("members", "expanded", ("create", "get"), change=cases.left_over)),
     Mutation("set of members: what is unmoved", "codes[j] = (left[j] and not there[j]) and 0 or 1", "codes[j] = 1",
              _unsettled("members", "stage", "set")),

@@ -22,7 +22,7 @@ from migrator.scripts import script
 from tests.explorer.footprint import Footprint, Words, as_bytes, footprint, script_names
 
 Ask = Callable[[Words], Reply]
-_INFO = b"# Server\r\nrun_id:0123456789abcdef\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n# Keyspace\r\ndb0:subexpiry=0\r\n"
+_INFO = b"run_id:0123456789abcdef\r\nrole:master\r\nconnected_slaves:0\r\n# Keyspace\r\ndb0:subexpiry=0\r\n"
 _ANSWERS: dict[bytes, Reply] = {b"INFO": _INFO, b"ROLE": [b"master", 0, []]}
 
 
