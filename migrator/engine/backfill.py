@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from migrator.engine import windows
 from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
+from migrator.engine.overlap import starts
 from migrator.engine.run import Run
 from migrator.engine.transactions import Transactions
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
-from migrator.engine.windows import Left
 from migrator.errors import MigratorError
 from migrator.ledger import Tally
 from migrator.moves.family import Family, Pair
@@ -70,7 +70,7 @@ def _members_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
-        left: Left = [(pair, visit.start.inner if pair.old == visit.start.key else 0) for pair in pairs]
+        left = starts(visit, pairs, "old")
         if windows.open_to(run, family, visit):
             left = []
             yield from windows.copy_collections(run, family, visit, pairs, left)

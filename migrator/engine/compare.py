@@ -9,10 +9,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
+from migrator.engine import bulk
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import (
     FIELD_TTL,
@@ -26,13 +28,13 @@ from migrator.engine.copy import (
     foreign_type,
     key_batches,
 )
+from migrator.engine.overlap import starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import (
-    MemberValue,
     digest,
     from_items,
     member_from_wire,
@@ -81,6 +83,12 @@ class Outcome:
     def pairs(self, run: Run, found: Iterable[Pair | None]) -> list[Pair]:
         """The records this comparison is about."""
         return [p for p in found if p is not None and (self.slots is None or run.client.slot(p.old) in self.slots)]
+
+    def equal(self, number: int) -> Counter[str]:
+        """Counts records that were found equal in bulk."""
+        counts: Counter[str] = Counter(equal=number)
+        self.counted.update(counts)
+        return counts
 
     def note(self, differences: Sequence[Difference]) -> None:
         room = len(differences) if self.keep_all else EXAMPLES - len(self.examples)
@@ -288,13 +296,20 @@ def _old_members(run: Run, family: Family, outcome: Outcome) -> Step:
     kind = family.kinds["old"]
 
     def step(visit: Visit) -> Iterator[Progress]:
-        for pair in outcome.pairs(run, map(family.from_old, visit.keys)):
+        pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        left = starts(visit, pairs, "old")
+        if bulk.open_to(run, family, visit):
+            left = []
+            judge = partial(_settle_members, run, family, outcome)
+            yield from bulk.old_against_new(run, family, visit, pairs, outcome, judge, left)
+        for pair, start in left:
             is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
             if is_type not in (kind, "none"):
                 verdict, why = _unreadable(run, pair, None, foreign_type(is_type), is_type)
                 yield Progress(_account(outcome, [Difference(pair, None, verdict, why)]), Place(pair.old))
                 continue
-            pages = inner_pages(run.client, visit, pair.old, scan(kind, pair.old))
+            there = replace(visit, start=Place(pair.old, start))
+            pages = inner_pages(run.client, there, pair.old, scan(kind, pair.old))
             for cursor, batch, last in member_batches(kind, pages):
                 counts = _settle_members(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
                 yield Progress(counts, Place(pair.old, cursor) if last else Place())
@@ -415,11 +430,17 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
     kind = family.kinds["new"]
 
     def step(visit: Visit) -> Iterator[Progress]:
-        for pair in outcome.pairs(run, map(family.from_new, visit.keys)):
+        pairs = outcome.pairs(run, map(family.from_new, visit.keys))
+        left = starts(visit, pairs, "new")
+        if bulk.open_to(run, family, visit):
+            left = []
+            judge = partial(_judge_new, run, family, outcome)
+            yield from bulk.new_against_old(run, family, visit, pairs, outcome, judge, left)
+        for pair, start in left:
             key = pair.new
             if run.client.one(key, "TYPE", key).decode() != kind:
                 continue
-            pages = inner_pages(run.client, visit, key, scan(kind, key))
+            pages = inner_pages(run.client, replace(visit, start=Place(key, start)), key, scan(kind, key))
             for cursor, batch, last in member_batches(kind, pages):
                 counts = _judge_new(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
                 yield Progress(counts, Place(key, cursor) if last else Place())
@@ -429,7 +450,7 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
 def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
     """Only what has no old member is counted here; the rest was judged from the old side."""
-    origins = {name: _origin(family, pair, name, value) for name, value in batch}
+    origins = {name: family.origin_or_name(pair, name, value) for name, value in batch}
     extras = _extras(run, family, pair, origins)
     wrong = len(extras)
     if outcome.drop_extras and outcome.repair is not None and extras:
@@ -437,13 +458,6 @@ def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Se
         extras = _extras(run, family, pair, {name: origins[name] for name in extras})
     found = [Difference(pair, origins[n], "extra", "there is no old member", n) for n in extras]
     return _account(outcome, found, wrong - len(extras))
-
-
-def _origin(family: Family, pair: Pair, name: bytes, value: MemberValue) -> bytes:
-    try:
-        return family.origin(pair, name, value)
-    except Unmappable:
-        return name  # nothing maps to it: it is extra unless an old member has that very name
 
 
 def _extras(run: Run, family: Family, pair: Pair, origins: dict[bytes, bytes]) -> list[bytes]:

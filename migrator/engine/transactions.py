@@ -13,8 +13,9 @@ from contextlib import suppress
 
 from migrator.client import LOST, Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.copy import FORWARD
+from migrator.engine.overlap import pinned
 from migrator.engine.run import Run
-from migrator.engine.walk import Progress, Visit, pinned
+from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import to_items, write_words

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from migrator.client import Arg, Client, Lanes, Node, ResponseError, checked, slot_moved
+from migrator.client import Arg, Client, Node, ResponseError, checked, slot_moved
 from migrator.engine.run import Run
 from migrator.errors import NodeGoneError, RefusedError
 from migrator.ledger import Checkpoint
-from migrator.scripts import script
 
 Counts = Mapping[str, int]
 
@@ -161,17 +160,6 @@ def visits(counts: Counts) -> int:
 
 def current_run_id(client: Client, node: Node) -> str:
     return client.process(client.on_node(node, ("INFO", "server"))[0])
-
-
-def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
-    """Makes sure that lanes lead to the process whose page this is, and that it knows these scripts; returns the
-    seconds of a round trip. Raises NodeRestartedError."""
-    for _, info, *_ in lanes.ask(("PING",), ("INFO", "server"), *(("SCRIPT", "LOAD", script(n).text) for n in names)):
-        if run.client.process(info) != visit.run_id:
-            raise NodeRestartedError
-    begun = time.monotonic()
-    lanes.ask(("PING",))
-    return time.monotonic() - begun
 
 
 def check_markers(run: Run) -> None:

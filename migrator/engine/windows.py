@@ -7,17 +7,16 @@ window that finds the count changed is compared member by member, as everything 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 
-from migrator.client import LOST, Arg, Lanes, Node, Reply, ResponseError, Work
+from migrator.client import Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.copy import FORWARD, copy_members, read_members
+from migrator.engine.overlap import Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
-from migrator.engine.walk import Counts, Place, Progress, Visit, pinned
+from migrator.engine.walk import Counts, Place, Progress, Visit
 from migrator.keys import Kind
 from migrator.moves.family import Entry, Family, Pair
 from migrator.moves.values import members_from_page, scan_words
@@ -27,15 +26,11 @@ from migrator.scripts import script
 
 WINDOW = 100_000  # members, in all windows that are being filled
 CHUNK = 1000  # members a script: about 2 ms of the server's time
-WIDTH = 8  # collections at a time
 _PHASES: tuple[Phase, ...] = ("expanded",)
 _TARGETS: tuple[Kind, ...] = ("zset", "set")
 _AHEAD = 4  # chunks under way once nothing is left to read
-_FIELDS_WITH_TTL = re.compile(rb"(?:subexpiry|keys_with_volatile_items)=(\d+)")
-_PER_SECOND = 500_000  # members that are read in one second, about
 NOWHERE = Place()
 _score = itemgetter(0)
-Left = list[tuple[Pair, int]]  # collections, each with the cursor to begin at
 
 
 def open_to(run: Run, family: Family, visit: Visit) -> bool:
@@ -45,17 +40,8 @@ def open_to(run: Run, family: Family, visit: Visit) -> bool:
         and run.entry.phase in _PHASES
         and run.entry.empty_at == run.entry.epoch
         and family.kinds["new"] in _TARGETS
-        and (family.kinds["old"] != "hash" or _no_field_expires(run, visit.node))
+        and fields_never_expire(run, family, visit)
     )
-
-
-def _no_field_expires(run: Run, node: Node) -> bool:
-    """Whether the server says that no hash has a field with a TTL, or knows no such thing (before Redis 7.4)."""
-    (info,) = run.client.on_node(node, ("INFO", "keyspace"))
-    if not isinstance(info, bytes):
-        return False
-    counts = _FIELDS_WITH_TTL.findall(info)
-    return bool(counts) and not any(map(int, counts))
 
 
 @dataclass
@@ -110,6 +96,7 @@ class Collection:
                     self._cut(cursor)
             if None not in asked:
                 self._send_chunks(lanes, asked, _AHEAD - len(asked))
+        self._run.quarantine.release(self.pair)
         self.done = True
 
     def _ask_page(self, lanes: Lanes, asked: deque[Chunk | None], cursor: int) -> None:
@@ -184,24 +171,8 @@ def _page(replies: Sequence[Reply]) -> tuple[bytes, int, list[bytes]] | None:
 
 
 def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], left: Left) -> Iterator[Progress]:
-    """Copies collections of one node; what is to be done the other way is put in `left`.
-
-    Raises NodeRestartedError if the node is no longer the process whose page this is.
-    """
+    """Copies collections of one node; what is to be done the other way is put in `left`."""
     told: list[Progress] = []
-    filled, all_ = Filled(), []
-    for pair in pairs:
-        cursor = visit.start.inner if pair.old == visit.start.key else 0
-        all_.append(Collection(run, family, pair, cursor, filled, told))
-    with suppress(*LOST), Lanes(visit.node, 1) as lanes:
-        count = _count(pinned(run, visit, lanes, "copy_window"))
-        for _ in lanes.run((one.work(lanes, count) for one in all_), WIDTH):
-            yield from told
-            told.clear()
-    yield from told
-    left += [(one.pair, one.cursor) for one in all_ if not one.done]
-
-
-def _count(seconds: float) -> int:
-    """Members a page: more where the way is long, so that the next one is there when this one is mapped."""
-    return min(max(CHUNK, int(seconds * _PER_SECOND)), 5 * CHUNK)
+    filled = Filled()
+    all_ = [Collection(run, family, pair, cursor, filled, told) for pair, cursor in starts(visit, pairs, "old")]
+    yield from carry(run, visit, all_, told, left, "copy_window")

@@ -10,7 +10,7 @@ from migrator.errors import Unmappable
 from migrator.keys import Key, Kind
 from migrator.moves.migration import Move
 from migrator.moves.move import KeyMove, Mapped, MemberMove
-from migrator.moves.values import MemberValue, Value, check_member_value, check_value
+from migrator.moves.values import MemberValue, Value, check_member_value, check_value, member_from_wire
 from migrator.names import Names
 
 Side = Literal["old", "new"]
@@ -150,6 +150,24 @@ class Family:
             raise Unmappable("there is no inverse")
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
         return entry
+
+    def origins(self, pair: Pair, members: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+        """The source members that many target members come from, values as Redis replies them; the very name where
+        none maps to it."""
+        move, key, kind = self.move, pair.key, self.kinds["new"]
+        assert isinstance(move, MemberMove)
+        if (named := move.origin) is not None:
+            return [named(key, name) for name, _ in members]
+        if move.inverse is None:
+            return [name for name, _ in members]
+        return [self.origin_or_name(pair, name, member_from_wire(kind, value)) for name, value in members]
+
+    def origin_or_name(self, pair: Pair, name: bytes, value: MemberValue) -> bytes:
+        """Nothing maps to a name that has no origin: it is extra, unless an old member has that very name."""
+        try:
+            return self.origin(pair, name, value)
+        except Unmappable:
+            return name
 
     def _naming(self, pair: Pair) -> Callable[[bytes, MemberValue], bytes]:
         """`origin` of the members of one collection, with one call less for each."""

@@ -12,7 +12,7 @@ from fakeredis.commands_mixins import server_mixin
 
 from migrator.adapters.announce import Herald
 from migrator.client import Reply
-from migrator.engine import windows
+from migrator.engine import overlap
 from migrator.ledger import ledger
 from tests.explorer.footprint import Words
 from tests.explorer.jobs import NOW
@@ -39,7 +39,7 @@ def foreseeable() -> Iterator[None]:
         patch.object(ledger, "time", SimpleNamespace(time=lambda: 0.0)),
         patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),
-        patch.object(windows, "_count", lambda _: windows.CHUNK),
+        patch.object(overlap, "page_count", lambda _: overlap.COUNT),
     ):
         yield
 

@@ -1,0 +1,181 @@
+"""Round one of a comparison of members: pages of one shape against the other, read in bulk (protocol, rule 27).
+
+The two are read one after the other, so what differs here is only suspected: round two reads both in one script.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from migrator.client import Arg, Lanes, Reply, ResponseError, Work
+from migrator.engine.overlap import Left, carry, fields_never_expire, starts
+from migrator.engine.run import Run
+from migrator.engine.walk import Place, Progress, Visit
+from migrator.keys import Kind
+from migrator.moves.family import Family, Member, Pair
+from migrator.moves.values import member_from_wire, members_from_page, scan_words
+
+BATCH = 500  # members in round two
+_ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
+
+# Round two of some members of a collection; what it counted.
+Judge = Callable[[Pair, Sequence[Member]], Counter[str]]
+
+
+class Tally(Protocol):
+    """What a comparison is told on the way."""
+
+    def wanted(self) -> bool: ...
+    def equal(self, number: int) -> Counter[str]: ...
+
+
+def open_to(run: Run, family: Family, visit: Visit) -> bool:
+    """Whether members are read in bulk: the process is known, and no field has a TTL of its own."""
+    return run.client.named(visit.run_id) and fields_never_expire(run, family, visit)
+
+
+def old_against_new(
+    run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], tally: Tally, judge: Judge, left: Left
+) -> Iterator[Progress]:
+    """Every old member has its new one; what is to be done the other way is put in `left`."""
+    told: list[Progress] = []
+    all_ = [_Old(family, pair, cursor, tally, judge, told) for pair, cursor in starts(visit, pairs, "old")]
+    yield from carry(run, visit, all_, told, left)
+
+
+def new_against_old(
+    run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], tally: Tally, judge: Judge, left: Left
+) -> Iterator[Progress]:
+    """Every new member has an old one it comes from."""
+    told: list[Progress] = []
+    all_ = [_New(family, pair, cursor, tally, judge, told) for pair, cursor in starts(visit, pairs, "new")]
+    yield from carry(run, visit, all_, told, left)
+
+
+@dataclass
+class _Batch:
+    """A page of one side, and what the other is to say of it: `wanted` are the values it should have."""
+
+    cursor: int
+    members: list[Member]
+    wanted: list[Any] = field(default_factory=list)
+    odd: Sequence[Member] = ()
+
+
+class _Side:
+    """One collection, from one side. `cursor`: from where all is to be compared again if the connection is lost."""
+
+    _counts = True  # whether it counts what is equal
+
+    def __init__(
+        self, family: Family, pair: Pair, cursor: int, tally: Tally, judge: Judge, told: list[Progress]
+    ) -> None:
+        self.pair, self.cursor, self.done = pair, cursor, False
+        self._family, self._tally, self._judge, self._told = family, tally, judge, told
+
+    def work(self, lanes: Lanes, count: int) -> Work:
+        """Asks for the next page before it looks at this one, and for the other side of it after."""
+        asked: deque[_Batch | None] = deque([None])  # None: a page
+        lanes.send(*self._page_words(self.cursor, count))
+        while asked:
+            replies = yield
+            batch = asked.popleft()
+            if any(isinstance(reply, ResponseError) for reply in replies):
+                return  # left to the other way, which says what it is
+            if batch is not None:
+                self._settle(batch, replies[0])
+                continue
+            cursor = int(replies[-1][0])
+            if cursor:
+                lanes.send(*self._page_words(cursor, count))
+                asked.append(None)
+            batch, words = self._look(cursor, replies)
+            if words:
+                lanes.send(words)
+                asked.append(batch)
+            else:
+                self._settle(batch, [])
+        self.done = True
+
+    def _page_words(self, cursor: int, count: int) -> list[tuple[Arg, ...]]:
+        raise NotImplementedError
+
+    def _look(self, cursor: int, replies: list[Reply]) -> tuple[_Batch, tuple[Arg, ...]]:
+        """What to ask the other side of a page; no words if there is nothing to ask."""
+        raise NotImplementedError
+
+    def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
+        raise NotImplementedError
+
+    def _settle(self, batch: _Batch, found: list[Reply]) -> None:
+        suspects = [*self._suspects(batch, found), *batch.odd]
+        counts = self._tally.equal(len(batch.members) - len(suspects)) if self._counts else Counter[str]()
+        for start in range(0, len(suspects), BATCH):
+            counts.update(self._judge(self.pair, suspects[start : start + BATCH]))
+        self.cursor = batch.cursor
+        self._told.append(Progress(counts, Place(self._key, batch.cursor)))
+
+    @property
+    def _key(self) -> bytes:
+        return self.pair.old
+
+
+class _Old(_Side):
+    def _page_words(self, cursor: int, count: int) -> list[tuple[Arg, ...]]:
+        old, new = self.pair.old, self.pair.new
+        return [("PEXPIRETIME", old), ("PEXPIRETIME", new), scan_words(self._family.kinds["old"], old, cursor, count)]
+
+    def _look(self, cursor: int, replies: list[Reply]) -> tuple[_Batch, tuple[Arg, ...]]:
+        expires, copy_expires, (_, flat) = replies
+        members = members_from_page(self._family.kinds["old"], flat)
+        if not self._tally.wanted():
+            return _Batch(cursor, []), ()
+        if expires != copy_expires:  # absent, an expiry that differs, or set between the two
+            return _Batch(cursor, members, odd=members), ()
+        entries, odd = self._family.map_page(self.pair, members)
+        batch = _Batch(cursor, members, [value for value, _, _ in entries], odd)
+        names = [new for _, new, _ in entries]
+        return batch, (_ASK[self._family.kinds["new"]], self.pair.new, *names) if names else ()
+
+    def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
+        kind = self._family.kinds["new"]
+        if kind == "zset":
+            found = [None if score is None else float(score) for score in found]
+        elif kind == "set":
+            found = [None if there else "absent" for there in found]
+        if found == batch.wanted:
+            return []
+        mapped = batch.members
+        if batch.odd:
+            odd = {name for name, _ in batch.odd}
+            mapped = [member for member in mapped if member[0] not in odd]
+        return [m for m, got, want in zip(mapped, found, batch.wanted, strict=True) if got != want]
+
+
+class _New(_Side):
+    _counts = False  # what has an old member was judged from the old side
+
+    @property
+    def _key(self) -> bytes:
+        return self.pair.new
+
+    def _page_words(self, cursor: int, count: int) -> list[tuple[Arg, ...]]:
+        return [scan_words(self._family.kinds["new"], self.pair.new, cursor, count)]
+
+    def _look(self, cursor: int, replies: list[Reply]) -> tuple[_Batch, tuple[Arg, ...]]:
+        flat, kind = replies[0][1], self._family.kinds["new"]
+        if not flat or not self._tally.wanted():
+            return _Batch(cursor, []), ()
+        pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(flat[::2], flat[1::2], strict=True))
+        origins = self._family.origins(self.pair, pairs)
+        return _Batch(cursor, pairs), (_ASK[self._family.kinds["old"]], self.pair.old, *origins)
+
+    def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
+        if None not in found and 0 not in found:
+            return []
+        kind = self._family.kinds["new"]
+        missing = (pair for pair, there in zip(batch.members, found, strict=True) if there is None or there == 0)
+        return [(name, member_from_wire(kind, value)) for name, value in missing]
