@@ -18,7 +18,7 @@ from migrator.moves.family import Family, Pair
 from migrator.moves.values import members_from_page, scan_words
 
 PAGE_KEYS = 1000
-PAGE_COLLECTIONS = 100
+PAGE_COLLECTIONS = 400
 PAGE_MEMBERS = 500
 
 

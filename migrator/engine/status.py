@@ -209,11 +209,10 @@ def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:
     """HLEN against ZCARD, a row a source key; also for a target whose source is gone."""
     pairs: dict[bytes, Pair] = {}
     for glob, parse in ((family.old_glob, family.from_old), (family.new_glob, family.from_new)):
-        for names, _ in _typed_pages(run, glob):
+        for names in run.client.pages(glob, PAGE_KEYS):
             pairs.update({pair.old: pair for name in names if (pair := parse(name)) is not None})
-    for key in sorted(pairs):
-        pair = pairs[key]
-        old, new = (_count(run, family, side, name) for side, name in (("old", pair.old), ("new", pair.new)))
+    found = [pairs[key] for key in sorted(pairs)]
+    for pair, old, new in zip(found, *_counts(run, family, found), strict=True):
         yield FamilyStatus(
             name=":".join(show(pair.key[c]) for c in family.move.source.captures),
             source_key=show(pair.old), target_key=show(pair.new),
@@ -222,6 +221,10 @@ def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:
         )  # fmt: skip
 
 
-def _count(run: Run, family: Family, side: str, name: bytes) -> int:
-    reply = run.client.run_one(name, *count_words(family.kinds["old" if side == "old" else "new"], name))
-    return reply if isinstance(reply, int) else 0
+def _counts(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[int], list[int]]:
+    """Members of each, in the old shape and in the new; 0 for what is not there or of another type."""
+    both: list[list[int]] = []
+    for kind, names in ((family.kinds["old"], [p.old for p in pairs]), (family.kinds["new"], [p.new for p in pairs])):
+        replies = run.client.run([Command(name, count_words(kind, name)) for name in names])
+        both.append([reply if isinstance(reply, int) else 0 for reply in replies])
+    return both[0], both[1]

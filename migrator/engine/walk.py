@@ -15,6 +15,7 @@ from migrator.ledger import Checkpoint
 Counts = Mapping[str, int]
 
 _ROUNDS = 5
+_EVERY = 5000  # records between two checkpoints within a page, about
 
 
 class SlotMovedError(Exception):
@@ -112,6 +113,7 @@ class Walk:
                 at = self._fresh(node)
 
     def _pages(self, node: Node, at: Checkpoint) -> Counts:
+        every = self._run.rate.at_once(_EVERY)
         while not at.done:
             page = self._client.page(node, at.cursor, self._glob, self._count)
             if at.run_id not in ("", page.run_id):
@@ -120,14 +122,21 @@ class Walk:
             keys = [key for key in page.keys if key.hex() not in at.finished]
             visit = Visit(node, page.run_id, keys, Place(bytes.fromhex(at.key) or None, at.inner))
             pending: Counter[str] = Counter(at.counts)
+            saved = visits(pending)
             for progress in self._step(visit):
                 pending.update(progress.counts)
+                self._run.observer.advance(visits(progress.counts))
                 if progress.place.key is not None:
-                    at = self._save(at, page.run_id, pending, at.cursor, progress.place)
+                    at = self._checkpoint(at, page.run_id, pending, at.cursor, progress.place)
+                    # Not each: of many small collections every one would cost a round trip.
+                    if visits(pending) - saved >= every or self._run.stop.signum:
+                        self._save(at)
+                        saved = visits(pending)
                 # After the checkpoint: a signal is heard while it waits.
                 self._run.rate.spend(visits(progress.counts), self._run.tick)
                 self._run.tick()
-            at = self._save(at, page.run_id, pending, page.cursor, Place(), done=page.cursor == 0)
+            at = self._checkpoint(at, page.run_id, pending, page.cursor, Place(), done=page.cursor == 0)
+            self._save(at)
             self._run.stop.check()
         if at.run_id != current_run_id(self._client, node):
             raise NodeRestartedError
@@ -136,7 +145,7 @@ class Walk:
     def _fresh(self, node: Node) -> Checkpoint:
         return Checkpoint(node.id, "", self._slots, self._run.entry.epoch)
 
-    def _save(
+    def _checkpoint(
         self, at: Checkpoint, process: str, counts: Counts, cursor: int, place: Place, *, done: bool = False
     ) -> Checkpoint:
         key = (place.key or b"").hex()
@@ -145,12 +154,12 @@ class Walk:
         half, inner = (key, place.inner) if place.inner and at.key in ("", key) else (at.key, at.inner)
         if not key or (half == key and not place.inner):
             half, inner = "", 0
-        saved = Checkpoint(at.node, process, self._slots, at.epoch, cursor, half, inner, finished, done, dict(counts))
+        return Checkpoint(at.node, process, self._slots, at.epoch, cursor, half, inner, finished, done, dict(counts))
+
+    def _save(self, at: Checkpoint) -> None:
         if self._resume:
-            words = self._run.ledger.checkpoint_words(self._run.id, self._name, saved)
+            words = self._run.ledger.checkpoint_words(self._run.id, self._name, at)
             self._run.lease.write([words, *self._run.quarantine.words()])
-        self._run.observer.advance(visits(counts) - visits(at.counts))
-        return saved
 
 
 def visits(counts: Counts) -> int:
