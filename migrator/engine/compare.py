@@ -9,11 +9,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from migrator.client import Arg, Command, Reply, checked
+from migrator.client import LOST, Arg, Command, Lanes, Reply, ResponseError, Work, checked
 from migrator.engine import bulk
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import (
@@ -28,7 +29,7 @@ from migrator.engine.copy import (
     foreign_type,
     key_batches,
 )
-from migrator.engine.overlap import starts
+from migrator.engine.overlap import pinned, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import Unmappable
@@ -47,6 +48,7 @@ Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", 
 FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
 REPAIR_ROUNDS = 3
 EXAMPLES = 20
+_UNDER_WAY = 3  # batches of keys that are read at a time
 # Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
 TTL_TOLERANCE_MS = 2
 # What copying refuses although the mapping would do it: such a record is unreadable, not missing.
@@ -163,14 +165,41 @@ def _old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
         too_large: list[Pair] = []
-        for batch in key_batches(run, family, "old", pairs, too_large):
-            if outcome.wanted():
-                yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, batch)))
+        batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
+        for found in _judged(run, family, visit, batches):
+            yield Progress(_settle_keys(run, family, outcome, found))
         unread = [Difference(p, None, *_unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
         if unread:
             yield Progress(_account(outcome, unread))
 
     return step
+
+
+def _judged(run: Run, family: Family, visit: Visit, batches: Iterable[list[Pair]]) -> Iterator[list[Difference]]:
+    """The verdicts on each batch; the next is read while one is judged."""
+    if len(run.markers.slots) > 1 or not run.client.named(visit.run_id):
+        yield from (judge_keys(run, family, batch) for batch in batches)
+        return
+    found: list[list[Difference]] = []
+    under_way: dict[int, list[Pair]] = {}
+
+    def work(lanes: Lanes, batch: list[Pair]) -> Work:
+        under_way[id(batch)] = batch
+        lanes.send(pair_command(run, family, run.markers.slots[0], batch).args)
+        (reply,) = yield
+        if not isinstance(reply, ResponseError):
+            del under_way[id(batch)]
+            found.append([_judge(run, family, *three) for three in _both_sides(batch, reply)])
+
+    with suppress(*LOST), Lanes(visit.node, 1) as lanes:
+        pinned(run, visit, lanes, "pair")
+        for _ in lanes.run((work(lanes, batch) for batch in batches), _UNDER_WAY):
+            yield from found
+            found.clear()
+    yield from found
+    # What a lost connection or a refusal left, and what had not been begun.
+    for batch in (*under_way.values(), *batches):
+        yield judge_keys(run, family, batch)
 
 
 def _settle_keys(run: Run, family: Family, outcome: Outcome, found: list[Difference]) -> Counter[str]:
@@ -202,11 +231,11 @@ def _mendable(found: Sequence[Difference]) -> list[Difference]:
 
 def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
     """The verdict on each record, from one read of both shapes."""
-    found: list[Difference] = []
-    for pair, old, new in read_pairs(run, family, pairs):
-        verdict, why = _judge_key(run, family, pair, old, new)
-        found.append(Difference(pair, None, verdict, why))
-    return found
+    return [_judge(run, family, *three) for three in read_pairs(run, family, pairs)]
+
+
+def _judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Difference:
+    return Difference(pair, None, *_judge_key(run, family, pair, old, new))
 
 
 def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
@@ -219,14 +248,20 @@ def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tupl
             groups.setdefault(new_slot, []).append(pair)
         else:
             yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
-    commands: list[Command] = []
-    for slot, group in groups.items():
-        keys = [run.markers.key(slot), *(name for pair in group for name in (pair.old, pair.new))]
-        commands.append(Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"])))
+    commands = [pair_command(run, family, slot, group) for slot, group in groups.items()]
     for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
-        sides = checked(reply)[1:]
-        for i, pair in enumerate(group):
-            yield pair, sides[2 * i], sides[2 * i + 1]
+        yield from _both_sides(group, checked(reply))
+
+
+def pair_command(run: Run, family: Family, slot: int, pairs: Sequence[Pair]) -> Command:
+    """Reads both shapes of records of one slot in one script."""
+    keys = [run.markers.key(slot), *(name for pair in pairs for name in (pair.old, pair.new))]
+    return Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"]))
+
+
+def _both_sides(pairs: Sequence[Pair], reply: Reply) -> Iterator[tuple[Pair, Reply, Reply]]:
+    sides = reply[1:]
+    return ((pair, sides[2 * i], sides[2 * i + 1]) for i, pair in enumerate(pairs))
 
 
 def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> tuple[Verdict, str]:

@@ -18,6 +18,7 @@ from tests.support import Tool, shipped_tool
 OLD, NEW = b"map:m:__meta:timestamps", b"map:m:__meta:timestamps-sorted"
 PAGE = 1000
 FIRST_TICKS = 638_950_000_000_000_000
+STEP = 1280  # ticks; a whole number of doubles
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Track:
     server: Server
     raw: Any
     tool: Tool
+
+    @property
+    def directory(self) -> Path:
+        """Of its migrations."""
+        return self.tool.directory
 
 
 @contextmanager
@@ -90,13 +96,23 @@ def members(number: int) -> Callable[[Track], int]:
                 words = [
                     w
                     for n in range(start, start + PAGE)
-                    for w in (b'"session-%d"' % n, b"%d" % (FIRST_TICKS + n * 977))
+                    for w in (b'"session-%d"' % n, b"%d" % (FIRST_TICKS + n * STEP))
                 ]
                 bulk.send(OLD, b"HSET", OLD, *words)
         nodes.close()
         return number
 
     return load
+
+
+def maps(track: Track, number: int) -> None:
+    """Many small collections."""
+    nodes = Nodes(track.server)
+    with Bulk(nodes) as bulk:
+        for m in range(number):
+            key = b"map:m%d:__meta:timestamps" % m
+            bulk.send(key, b"HSET", key, *(word for n in range(20) for word in (b"%d" % n, b"%d" % (FIRST_TICKS + n))))
+    nodes.close()
 
 
 def members_by_hand(track: Track, _: Any) -> None:
