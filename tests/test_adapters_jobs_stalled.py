@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from migrator.adapters import Code, Deleted, Done, NotDone
-from migrator.adapters import jobs_rules as rules
+from migrator.adapters.jobs import rules
 from migrator.engine import copy as copying
 from tests.adapters.flavours import STAGES, flavour, through
 from tests.adapters.jobs import CROSSED, OTHER, WORKER, Raw, jobs_tool, make_jobs

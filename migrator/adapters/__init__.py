@@ -6,9 +6,9 @@ set, `Jobs` for a job store whose JSON becomes hashes; each has an Async twin, a
 Deletes are not logged: the backfill compares every record it writes, so what was deleted or expired meanwhile stays so.
 """
 
-from migrator.adapters.jobs import AsyncJobs, Jobs
-from migrator.adapters.jobs_memory import MemoryJobs
-from migrator.adapters.jobs_model import Code, Deleted, Done, Job, NotDone, SetAside
+from migrator.adapters.jobs.jobs import AsyncJobs, Jobs
+from migrator.adapters.jobs.memory import MemoryJobs
+from migrator.adapters.jobs.model import Code, Deleted, Done, Job, NotDone, SetAside
 from migrator.adapters.members import AsyncMembers, Members
 from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
 from migrator.adapters.records import AsyncRecords, Records

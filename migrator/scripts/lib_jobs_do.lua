@@ -1,4 +1,4 @@
--- Carries an operation out on a job of which only the hash is left: the twin of migrator/adapters/jobs_rules.py.
+-- Carries an operation out on a job of which only the hash is left: the twin of migrator/adapters/jobs/rules.py.
 -- An operation in ARGV: worker "-" any | "" none | its guid, statuses ",100,200," or "", version or "", "due" or "",
 -- stuck for seconds or "", delay in ms, "new" or "", n, n words; n, n words for when no retry is left.
 -- Words are fields and values; a value is "=text", "@now", "@unix", "@later", "@next", or for one field "@none".

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from migrator.adapters import jobs_rules as rules
 from migrator.adapters.bridge import Answer
 from migrator.adapters.core import Patience, Steps
-from migrator.adapters.jobs_core import JobsCore, Read
-from migrator.adapters.jobs_model import Code, Done, Job, NotDone, id_of
-from migrator.adapters.jobs_rules import Operation
+from migrator.adapters.jobs import rules
+from migrator.adapters.jobs.core import JobsCore, Read
+from migrator.adapters.jobs.model import Code, Done, Job, NotDone, id_of
+from migrator.adapters.jobs.rules import Operation
 from migrator.client import Arg
 from migrator.errors import Unmappable
 from migrator.moves.values import from_items

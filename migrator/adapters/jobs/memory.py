@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from migrator.adapters import jobs_rules as rules
-from migrator.adapters import jobs_words as words
-from migrator.adapters.jobs_model import Code, Deleted, Done, Fields, Id, Job, NotDone, SetAside, guid, id_of
-from migrator.adapters.jobs_rules import Operation
-from migrator.adapters.jobs_words import Asked, Seconds, Text
+from migrator.adapters.jobs import rules, words
+from migrator.adapters.jobs.model import Code, Deleted, Done, Fields, Id, Job, NotDone, SetAside, guid, id_of
+from migrator.adapters.jobs.rules import Operation
+from migrator.adapters.jobs.words import Asked, Seconds, Text
 
 
 def _micros() -> int:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from migrator.adapters import jobs_rules as rules
 from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Patience, Steps
-from migrator.adapters.jobs_model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of, read_aside
-from migrator.adapters.jobs_rules import Changed, Operation
+from migrator.adapters.jobs import rules
+from migrator.adapters.jobs.model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of, read_aside
+from migrator.adapters.jobs.rules import Changed, Operation
 from migrator.client import Arg
 from migrator.errors import Unmappable, UsageError
 from migrator.moves import KeyMove

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from migrator.adapters import jobs_words as words
 from migrator.adapters.adapter import Adapter, AsyncAdapter, build
 from migrator.adapters.aio import AsyncDriver, AsyncRedis
-from migrator.adapters.jobs_claim import ClaimCore
-from migrator.adapters.jobs_core import JobsCore
-from migrator.adapters.jobs_model import Deleted, Done, Id, Job, NotDone, SetAside, guid
-from migrator.adapters.jobs_words import Seconds, Text
+from migrator.adapters.jobs import words
+from migrator.adapters.jobs.claim import ClaimCore
+from migrator.adapters.jobs.core import JobsCore
+from migrator.adapters.jobs.model import Deleted, Done, Id, Job, NotDone, SetAside, guid
+from migrator.adapters.jobs.words import Seconds, Text
 from migrator.adapters.sync import Driver, Redis
 from migrator.moves import KeyMove
 from migrator.moves.loader import Module

@@ -1,0 +1,5 @@
+"""The job store: `Jobs` on Redis, `MemoryJobs` without it, and the rules that both keep.
+
+Pure are `model` (jobs and answers), `rules` (what may be done to a job, and what it makes of it) and `words` (what
+callers say, checked); the steps towards Redis are in `core` and `claim`; on top of them stand `jobs` and `memory`.
+"""
