@@ -59,7 +59,7 @@ class JobsCore:
 
     def ask(self, pairs: Sequence[Pair], name: str, args: Sequence[Arg], *, writes: bool) -> Steps[Answer]:
         key = pairs[0].old if pairs else self.queue
-        return (yield from self.bridge.ask_beside(key, self.indexes, pairs, name, lambda _: args, writes=writes))
+        return (yield from self.bridge.ask_beside(key, self.indexes, pairs, name, args, writes=writes))
 
     def get(self, id: bytes) -> Steps[Done | NotDone]:
         pair = self.pair(id)
