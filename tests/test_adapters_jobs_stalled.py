@@ -51,7 +51,7 @@ class Paused:
 
 def claim_read(jobs) -> Paused:
     """A claim that has read its job."""
-    held = Paused(jobs, jobs._claims.one(WORKER.encode()))
+    held = Paused(jobs, jobs._core.claim(WORKER.encode()))
     while not (held.replies and held.replies[-1][-1]):
         assert held.step() is None
     return held

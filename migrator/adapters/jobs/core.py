@@ -36,7 +36,7 @@ class Read:
 
 
 class JobsCore:
-    """The steps of each method but claim."""
+    """The steps of each method but those of claim."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge, self._family = bridge, bridge.family
