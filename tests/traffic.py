@@ -5,7 +5,7 @@ JSON document on standard output. What a record has to be at the end follows fro
 
 Jobs by number: six in ten are *steady* (completed, updated by anybody, never deleted), two *work* (in the queue, to be
 claimed once and completed), one *canceled* by its owner (scheduled for a far day before), one *doomed* (deleted by its
-owner). Timestamps: every tenth member is removed by its owner, the others only ever grow.
+owner). Timestamps: every tenth member is removed by its owner, the others only ever grow. Notes: see tests/notes.py.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from migrator.adapters import (
     Written,
 )
 from migrator.moves.loader import Modules, load
+from tests.notes import Notes, WrongError
 from tests.support import guid
 
 MAPS = 20
@@ -71,10 +72,6 @@ def fresh(writer: int, n: int) -> str:
     return f"{writer + 1:08x}-0000-4000-8000-{n:012x}"
 
 
-class WrongError(Exception):
-    """An answer that cannot be."""
-
-
 class Party:
     """What writers and readers have in common."""
 
@@ -85,6 +82,7 @@ class Party:
         self.stamps = Timestamps(client, modules.find("0002"))
         self.dice = random.Random(number)
         self.done: Counter[str] = Counter()
+        self.notes = Notes(client, modules.find("0003"), number, writers, self.done)
 
     def job(self, *sorts: Sort) -> int:
         while True:
@@ -110,7 +108,9 @@ class Writer(Party):
 
     def turn(self) -> None:
         what = self.dice.random()
-        if what < 0.3:
+        if what < 0.12:
+            self.notes.turn()
+        elif what < 0.3:
             self.count()
         elif what < 0.42:
             self.work()
@@ -205,6 +205,12 @@ class Writer(Party):
         self.times[member] = ticks
         self.done["stamp"] += 1
 
+    def read_own_stamp(self, member: int) -> None:
+        answer, want = self.stamps.get(member_name(member), name=map_of(member)), self.times.get(member, TICKS)
+        if (answer.value if isinstance(answer, Found) else None) != want or not isinstance(answer, (Found, Missing)):
+            raise WrongError(f"stamp of {member}: {answer}, wanted {want}")
+        self.done["get own stamp"] += 1
+
     def stamp_many(self) -> None:
         first = self.member()
         members = [m for i in range(BATCH) if (m := first + i * MAPS * self.writers) < self.stamps_size]
@@ -219,7 +225,8 @@ class Writer(Party):
 
     def unstamp(self) -> None:
         member = self.member()
-        if not removable(member):
+        if not removable(member) or self.dice.random() < 0.5:
+            self.read_own_stamp(member)
             return
         answer = self.stamps.remove(member_name(member), name=map_of(member))
         gone = member in self.times and self.times[member] is None
@@ -231,7 +238,7 @@ class Writer(Party):
     def account(self) -> dict[str, Any]:
         return {
             "counted": self.counted, "claimed": self.claimed, "ended": self.ended, "created": self.created,
-            "fleeting": self.fleeting, "times": self.times,
+            "fleeting": self.fleeting, "times": self.times, "notes": self.notes.texts,
         }  # fmt: skip
 
 
@@ -245,7 +252,9 @@ class Reader(Party):
 
     def turn(self) -> None:
         what = self.dice.random()
-        if what < 0.5:
+        if what < 0.1:
+            self.notes.read()
+        elif what < 0.5:
             self.read_job()
         elif what < 0.95:
             self.read_stamp()
