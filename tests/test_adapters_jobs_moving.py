@@ -13,10 +13,11 @@ from migrator.adapters.core import Patience
 from migrator.errors import UnreachableError
 from migrator.keys import slot_of
 from tests.adapters.flavours import flavour, through
-from tests.adapters.jobs import OTHER, WORKER, Raw, jobs_tool, make_jobs
+from tests.adapters.jobs import OTHER, WORKER, jobs, raw, tool
 from tests.support import guid
 
-__all__ = ["flavour"]
+__all__ = ["flavour", "jobs", "raw", "tool"]
+pytestmark = pytest.mark.parametrize("client", ["cluster"], indirect=True)
 SLOT = slot_of(b"{ae}")
 
 
@@ -35,11 +36,6 @@ class Move:
     def finish(self) -> None:
         self.carry()
         self.behind.finish_move(SLOT, self.source, self.target)
-
-
-@pytest.fixture
-def tool(cluster, tmp_path):
-    return jobs_tool(cluster, tmp_path)
 
 
 @contextmanager
@@ -115,12 +111,11 @@ class Store:
         self.raw.raw.delete(self.raw.aside_key)
 
 
-def test_operations_on_a_slot_half_way_are_whole_or_not_done_in_every_phase(flavour, cluster, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, cluster, tool), Raw(cluster)
+def test_operations_on_a_slot_half_way_are_whole_or_not_done_in_every_phase(client, tool, jobs, raw, monkeypatch):
     for stage in through(tool, monkeypatch):
         store = Store(jobs, raw, stage)
         store.fill()
-        move = Move(cluster.behind)
+        move = Move(client.behind)
         with impatient(monkeypatch):
             store.each(0)  # nothing has gone: what is there is served, what names an absent key waits
             move.carry(5)
@@ -136,14 +131,13 @@ def test_operations_on_a_slot_half_way_are_whole_or_not_done_in_every_phase(flav
         store.clear()
 
 
-def test_a_call_that_waits_for_a_slot_is_done_once_when_it_has_moved(flavour, cluster, tool):
-    jobs, raw = make_jobs(flavour, cluster, tool), Raw(cluster)
+def test_a_call_that_waits_for_a_slot_is_done_once_when_it_has_moved(client, tool, jobs, raw):
     for step in (None, "switch", "contract"):
         if step:
             tool.apply(through=step)
         stage = {None: "pending", "switch": "switched", "contract": "swept"}[step]
         jobs.create(guid(1), "n")
-        move = Move(cluster.behind)
+        move = Move(client.behind)
         move.carry(2)
         mover = threading.Timer(0.3, move.finish)
         mover.start()
@@ -157,16 +151,15 @@ def test_a_call_that_waits_for_a_slot_is_done_once_when_it_has_moved(flavour, cl
 
 
 @pytest.mark.parametrize("step", [None, "switch", "contract"])
-def test_the_last_head_of_a_queue_is_claimed_whole_however_its_guid_is_written(flavour, cluster, tool, step):
+def test_the_last_head_of_a_queue_is_claimed_whole_however_its_guid_is_written(client, tool, jobs, raw, step):
     """Taken out of the queue it leaves no queue; on a slot on the move no script can touch that key again."""
-    jobs, raw = make_jobs(flavour, cluster, tool), Raw(cluster)
     if step:
         tool.apply(through=step)
     Store(jobs, raw, "").fill()
     jobs.create(guid(0xAB), "n")
     raw.raw.delete(raw.queue_key)
     raw.raw.zadd(raw.queue_key, {guid(0xAB).upper(): 1})
-    move = Move(cluster.behind)
+    move = Move(client.behind)
     try:
         done = jobs.claim(WORKER)
         assert (done.job.id, done.job.status) == (guid(0xAB), 300)
@@ -176,14 +169,13 @@ def test_the_last_head_of_a_queue_is_claimed_whole_however_its_guid_is_written(f
     assert guid(0xAB).encode() in raw.running()
 
 
-def test_a_job_that_is_in_the_queue_twice_is_claimed_once_on_a_slot_on_the_move(flavour, cluster, tool):
-    jobs, raw = make_jobs(flavour, cluster, tool), Raw(cluster)
+def test_a_job_that_is_in_the_queue_twice_is_claimed_once_on_a_slot_on_the_move(client, tool, jobs, raw):
     tool.apply(through="contract")
     Store(jobs, raw, "").fill()
     jobs.create(guid(0xAB), "n")
     raw.raw.delete(raw.queue_key)
     raw.raw.zadd(raw.queue_key, {guid(0xAB).upper(): 1, guid(0xAB): 2})
-    move = Move(cluster.behind)
+    move = Move(client.behind)
     try:
         assert [job.id for job in jobs.claim_many(WORKER, 3)] == [guid(0xAB)]
     finally:
