@@ -4,8 +4,9 @@
 -- KEYS  marker, queue, running, aside, then the keys of each candidate that has a job's name, by layout
 -- ARGV  those of lib_adapter, the worker, how many to claim, how many heads to look at, how many to pass over,
 --       how many candidates have a job's name; then these and the others, as they were read
--- Reply {"ok", phase, epoch, heads not dealt with, how many were, how many of them stay, claimed: their fields;
---       read: {member, "old" | "new", items, unix µs} or false}; {"type", what it is}; or lib_adapter's
+-- Reply {"ok", phase, epoch, how many heads were dealt with, how many of them stay, read: {member, "old" | "new",
+--       items, unix µs} or false, how many were not, these, then of each job claimed its fields}; {"type", what it is};
+--       or lib_adapter's. A table within a table costs as much as a check.
 local phase, epoch = enter()
 if not phase then return epoch end
 local wrong = other(RUNNING, 'zset')
@@ -67,4 +68,6 @@ for _, text in ipairs(heads) do
   end
   n = n + 1
 end
-return {'ok', phase, epoch, {unpack(heads, n + 1)}, n, stays, claimed, read_}
+local reply = {'ok', phase, epoch, n, stays, read_, #heads - n, unpack(heads, n + 1)}
+for _, fields in ipairs(claimed) do reply[#reply + 1] = fields end
+return reply

@@ -85,7 +85,8 @@ class ClaimCore(JobsCore):
 
     def _settle(self, around: _Round, answer: Answer, window: int) -> Steps[bool]:
         """Takes in what a call did, and takes the second step if it only read; True if that got somewhere."""
-        heads, dealt, stays, claimed, read = answer.rest
+        dealt, stays, read, left, *rest = answer.rest
+        heads, claimed = rest[:left], rest[left:]
         if answer.epoch != around.epoch:
             around.epoch, around.offset = answer.epoch, 0
         around.offset += stays
