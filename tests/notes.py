@@ -45,6 +45,10 @@ def text_of(answer: Any) -> int | None:
     return int(answer.value[b"text"]) if isinstance(answer, Found) else None
 
 
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Notes:
     """The notes of all writers, as one process writes its own or reads everybody's; counts what it did in `done`."""
 
@@ -60,16 +64,17 @@ class Notes:
     def turn(self) -> None:
         """Something with a note of its own."""
         self.n += 1
-        what, i = self.dice.random(), self.dice.randrange(NOTES)
-        family, id = self.dice.randrange(len(SOURCES)), note_id(self.number, i)
-        if what < 0.5:
+        what, family = self.dice.random(), self.dice.randrange(len(SOURCES))
+        id = note_id(self.number, self.dice.randrange(NOTES))
+        if what < 0.4:
             self.put(family, id)
-        elif what < 0.75:
+        elif what < 0.6:
             self.get(family, id)
-        elif what < 0.9 and i >= STEADY:
-            self.delete(family, id)
+        elif what < 0.8:
+            self.delete(family, note_id(self.number, self.dice.randrange(STEADY, NOTES)))
         else:
             self.put_fleeting(family)
+        self.look_for_expired()
 
     def put(self, family: int, id: str) -> None:
         answer = self.families[family].put({b"id": id.encode(), b"text": b"%d" % self.n}, id=id)
@@ -88,14 +93,17 @@ class Notes:
         self.texts[family][id] = None
 
     def put_fleeting(self, family: int) -> None:
-        """A note with 50 to 500 ms to live: gone when they are over, whatever the phase does meanwhile."""
-        now, id = time.time_ns() // 1_000_000, f"f{self.number}-{self.dice.randrange(5)}"
-        if now > self.until.get((family, id), now) + 5:
-            answer = self.families[family].get(id=id)
-            self._check(isinstance(answer, Missing), "expired", family, id, answer)
-        at = now + self.dice.randrange(50, 500)
+        """A note with 50 to 500 ms to live."""
+        at, id = _now() + self.dice.randrange(50, 500), f"f{self.number}-{self.n}"
         self.families[family].put({b"id": id.encode(), b"text": b"0"}, expires_at=at, id=id)
         self.until[family, id] = at
+
+    def look_for_expired(self) -> None:
+        """They are gone when their time is over, whatever the phase does meanwhile."""
+        for family, id in [note for note, at in self.until.items() if at + 5 < _now()]:
+            answer = self.families[family].get(id=id)
+            self._check(isinstance(answer, Missing), "expired", family, id, answer)
+            del self.until[family, id]
 
     def read(self) -> None:
         """What is never deleted is always there, and never older than it was."""

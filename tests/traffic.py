@@ -1,7 +1,7 @@
 """An application in pieces: writers and readers at full speed, each a process, that account for all they did.
 
-`python -m tests.traffic HOST PORT CLUSTER DIRECTORY JOBS STAMPS WRITERS ROLE NUMBER`, until SIGTERM; its account is one
-JSON document on standard output. What a record has to be at the end follows from the accounts of all.
+`python -m tests.traffic HOST PORT CLUSTER DIRECTORY JOBS STAMPS WRITERS ROLE NUMBER`, until SIGTERM, and for LEAST
+turns; its account is one JSON document on standard output. What a record has to be at the end follows from all of them.
 
 Jobs by number: six in ten are *steady* (completed, updated by anybody, never deleted), two *work* (in the queue, to be
 claimed once and completed), one *canceled* by its owner (scheduled for a far day before), one *doomed* (deleted by its
@@ -46,6 +46,7 @@ SMALL = 40  # members of the one small map whose whole window is read
 STEP = 1280  # ticks; a whole number of doubles: the same before and after the switch
 TICKS = 638_960_228_000_000_000 // STEP * STEP
 BATCH = 5
+LEAST = 300  # turns of each process, however busy the machine is: enough for each kind of turn
 Sort = Literal["steady", "work", "canceled", "doomed"]
 SORTS: tuple[Sort, ...] = ("steady",) * 6 + ("work",) * 2 + ("canceled", "doomed")
 
@@ -108,7 +109,7 @@ class Writer(Party):
 
     def turn(self) -> None:
         what = self.dice.random()
-        if what < 0.12:
+        if what < 0.15:
             self.notes.turn()
         elif what < 0.3:
             self.count()
@@ -225,7 +226,7 @@ class Writer(Party):
 
     def unstamp(self) -> None:
         member = self.member()
-        if not removable(member) or self.dice.random() < 0.5:
+        if not removable(member):
             self.read_own_stamp(member)
             return
         answer = self.stamps.remove(member_name(member), name=map_of(member))
@@ -234,6 +235,7 @@ class Writer(Party):
             raise WrongError(f"unstamp {member}: {answer}, gone {gone}")
         self.times[member] = None
         self.done["unstamp"] += 1
+        self.read_own_stamp(member)
 
     def account(self) -> dict[str, Any]:
         return {
@@ -314,8 +316,10 @@ def main(
     print("ready", flush=True)
     failed = ""
     try:
-        while not stopped:
+        turns = 0
+        while not stopped or turns < LEAST:
             party.turn()
+            turns += 1
     except Exception:
         failed = traceback.format_exc(limit=-3)
     print(json.dumps({"failed": failed, "done": party.done, **party.account()}), flush=True)
