@@ -7,29 +7,28 @@ from datetime import UTC, datetime
 
 import pytest
 
-from migrator.adapters import Code, Deleted, NotDone
+from migrator.adapters import Code, Deleted
 from migrator.errors import RefusedError, Unmappable, UsageError
 from migrator.moves.loader import load
 from tests.adapters.flavours import OLD_IS_TRUE, flavour, init, module_of, through, tool_for
-from tests.adapters.jobs import ALL_CROSSED, CROSSED, FAR, OTHER, WORKER, Raw, jobs_tool, make_jobs
+from tests.adapters.jobs import (
+    ALL_CROSSED,
+    CROSSED,
+    FAR,
+    OTHER,
+    WORKER,
+    code,
+    jobs,
+    raw,
+    tool,
+)
 from tests.support import KEYS, guid, job, put, shipped
 
-__all__ = ["flavour"]
-
-
-@pytest.fixture
-def tool(client, tmp_path):
-    return jobs_tool(client, tmp_path)
-
-
-def code(answer) -> Code:
-    assert isinstance(answer, NotDone), answer
-    return answer.code
+__all__ = ["flavour", "jobs", "raw", "tool"]
 
 
 @ALL_CROSSED
-def test_a_job_lives_its_life_in_every_phase(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_a_job_lives_its_life_in_every_phase(tool, jobs, raw, monkeypatch):
     for number, stage in enumerate(through(tool, monkeypatch)):
         id = guid(1000 + number)
         made = jobs.create(id, "send-report", '{"n":1}', headers='{"Host":["api"]}', max_retries=2)
@@ -81,8 +80,7 @@ def test_a_job_lives_its_life_in_every_phase(flavour, client, tool, monkeypatch)
 
 
 @CROSSED
-def test_an_application_without_an_adapter_finds_its_json_as_it_wrote_it(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_an_application_without_an_adapter_finds_its_json_as_it_wrote_it(client, tool, jobs, raw, monkeypatch):
     for number, stage in enumerate(through(tool, monkeypatch)):
         if stage not in OLD_IS_TRUE:
             continue
@@ -115,8 +113,7 @@ def test_an_application_without_an_adapter_finds_its_json_as_it_wrote_it(flavour
 
 
 @CROSSED
-def test_the_spelling_of_each_era_stays(flavour, client, tool):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_the_spelling_of_each_era_stays(client, jobs, raw):
     pascal = {
         name[:1].upper() + name[1:]: value for name, value in json.loads(job(guid(1), status="Scheduled")).items()
     }
@@ -138,8 +135,7 @@ def test_the_spelling_of_each_era_stays(flavour, client, tool):
 
 
 @CROSSED
-def test_a_job_without_a_version_counts_as_version_0_until_it_is_written(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_a_job_without_a_version_counts_as_version_0_until_it_is_written(tool, jobs, raw, monkeypatch):
     ids = [guid(number) for number in range(1, 12)]
     for id in ids:
         raw.lay(id, None)
@@ -153,8 +149,7 @@ def test_a_job_without_a_version_counts_as_version_0_until_it_is_written(flavour
 
 
 @CROSSED
-def test_a_rollback_resets_neither_version_nor_start(flavour, client, tool):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_a_rollback_resets_neither_version_nor_start(tool, jobs, raw):
     tool.apply(through="contract")
     jobs.create(guid(1), "n")
     for version in range(1, 6):
@@ -170,8 +165,7 @@ def test_a_rollback_resets_neither_version_nor_start(flavour, client, tool):
 
 
 @CROSSED
-def test_expiries_stay_through_every_operation(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_expiries_stay_through_every_operation(client, tool, jobs, raw, monkeypatch):
     for number, stage in enumerate(through(tool, monkeypatch)):
         id = guid(number + 1)
         jobs.create(id, "n")
@@ -185,8 +179,7 @@ def test_expiries_stay_through_every_operation(flavour, client, tool, monkeypatc
 
 
 @CROSSED
-def test_what_only_the_old_shape_has_after_the_switch_is_unmoved(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_what_only_the_old_shape_has_after_the_switch_is_unmoved(client, tool, jobs, raw, monkeypatch):
     for stage in through(tool, monkeypatch):
         if stage in OLD_IS_TRUE or stage == "swept":
             continue
@@ -211,8 +204,7 @@ def test_what_only_the_old_shape_has_after_the_switch_is_unmoved(flavour, client
 
 
 @CROSSED
-def test_keys_of_another_type_are_refused_before_the_first_write(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_keys_of_another_type_are_refused_before_the_first_write(client, tool, jobs, raw, monkeypatch):
     for number, stage in enumerate(through(tool, monkeypatch)):
         id = guid(number + 1)
         held = jobs.claim(WORKER).job if jobs.create(id, "n") else None
@@ -239,8 +231,7 @@ def test_keys_of_another_type_are_refused_before_the_first_write(flavour, client
 
 
 @CROSSED
-def test_what_is_no_job_is_told_and_left_alone(flavour, client, tool):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_what_is_no_job_is_told_and_left_alone(client, jobs, raw):
     put(client, raw.key(guid(1)), b'{"id":"cut')
     put(client, raw.key(guid(2)), {b"Id": guid(2).encode(), b"Status": b"0x64"})
     for number in (1, 2):
@@ -251,8 +242,7 @@ def test_what_is_no_job_is_told_and_left_alone(flavour, client, tool):
 
 
 @CROSSED
-def test_bad_input_is_refused_with_the_next_step(flavour, client, tool):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_bad_input_is_refused_with_the_next_step(jobs, raw):
     made = jobs.create(guid(1), "n").job
     nobody = "00000000-0000-0000-0000-000000000000"
     for call in (

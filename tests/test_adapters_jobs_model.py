@@ -1,7 +1,9 @@
-"""Any sequence of operations gives the same answers and the same records in Redis, in any phase, as in memory."""
+"""Any sequence of operations gives the same answers and the same records in Redis, in any phase, as in memory, where
+there is a store for asyncio too."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from dataclasses import replace
@@ -12,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migrator.adapters import Code, Deleted, Done, Job, Jobs, MemoryJobs, NotDone, SetAside
-from tests.adapters.flavours import init, module_of
+from migrator.adapters import AsyncMemoryJobs, Code, Deleted, Done, Job, Jobs, MemoryJobs, NotDone, SetAside
+from tests.adapters.flavours import Awaited, init, module_of
 from tests.adapters.jobs import OTHER, WORKER, Raw, jobs_tool
 from tests.support import guid
 
@@ -49,7 +51,7 @@ STEPS = st.one_of(
 
 
 class Side:
-    """One of the two stores, and the jobs it gave to workers."""
+    """One of the stores, and the jobs it gave to workers."""
 
     def __init__(self, jobs: Any, base: datetime) -> None:
         self.jobs, self.base = jobs, base
@@ -85,6 +87,16 @@ class Side:
         return self.jobs.recover(seconds, retry_in=retry)
 
 
+@pytest.fixture(params=["sync", "async"])
+def in_memory(request):
+    """Makes stores in memory that are called alike."""
+    if request.param == "sync":
+        yield MemoryJobs
+        return
+    with asyncio.Runner() as runner:
+        yield lambda **named: Awaited(runner, AsyncMemoryJobs(**named))
+
+
 def plain(answer: Any, now: float) -> Any:
     """An answer with its times as so many hours from now."""
     if isinstance(answer, Done):
@@ -115,7 +127,7 @@ def fields_of(fields: dict[bytes, bytes], now: float) -> Any:
 
 
 @pytest.mark.parametrize("phase", ["pending", "expanded", "switched", "contracted"])
-def test_redis_and_memory_agree_on_every_answer_and_on_what_is_left(server, tmp_path, phase):
+def test_redis_and_memory_agree_on_every_answer_and_on_what_is_left(server, tmp_path, phase, in_memory):
     tool, raw = jobs_tool(server, tmp_path), Raw(server)
     init(tool)
     if phase != "pending":
@@ -129,7 +141,7 @@ def test_redis_and_memory_agree_on_every_answer_and_on_what_is_left(server, tmp_
                     raw.queue_key, raw.running_key, raw.aside_key):  # fmt: skip
             raw.raw.delete(key)
         base, now = datetime.now(UTC), time.time()
-        memory = MemoryJobs()
+        memory = in_memory()
         one, two = Side(redis, base), Side(memory, base)
         for step in steps:
             if step[0] == "spoil":
@@ -150,9 +162,9 @@ def test_redis_and_memory_agree_on_every_answer_and_on_what_is_left(server, tmp_
     check()
 
 
-def test_memory_has_a_clock_of_its_own():
+def test_memory_has_a_clock_of_its_own(in_memory):
     now = [1_800_000_000_000_000]
-    jobs = MemoryJobs(clock=lambda: now[0])
+    jobs = in_memory(clock=lambda: now[0])
     jobs.create(guid(1), "n", due=datetime.fromtimestamp(1_800_000_010, UTC))
     assert jobs.claim(WORKER) == NotDone(Code.JOB_NOT_CLAIMED)
     now[0] += 10_000_000

@@ -7,27 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.adapters import Code, Done, Jobs, NotDone
+from migrator.adapters import Code, Done, Jobs
 from tests.adapters.flavours import OLD_IS_TRUE, flavour, init, module_of, through
-from tests.adapters.jobs import CROSSED, OTHER, WORKER, Raw, jobs_tool, make_jobs
+from tests.adapters.jobs import CROSSED, OTHER, WORKER, code, jobs, raw, tool
 from tests.support import guid, put
 
-__all__ = ["flavour"]
-
-
-@pytest.fixture
-def tool(client, tmp_path):
-    return jobs_tool(client, tmp_path)
-
-
-def code(answer) -> Code:
-    assert isinstance(answer, NotDone), answer
-    return answer.code
+__all__ = ["flavour", "jobs", "raw", "tool"]
 
 
 @CROSSED
-def test_what_cannot_be_claimed_does_not_block_the_queue_and_can_be_found(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_what_cannot_be_claimed_does_not_block_the_queue_and_can_be_found(client, tool, jobs, raw, monkeypatch):
     good, busy, done = guid(1), guid(2), guid(3)
     for stage in through(tool, monkeypatch):
         for id in (good, busy, done):
@@ -65,8 +54,7 @@ def test_what_cannot_be_claimed_does_not_block_the_queue_and_can_be_found(flavou
 
 
 @CROSSED
-def test_jobs_come_in_the_order_they_are_due_and_never_early(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_jobs_come_in_the_order_they_are_due_and_never_early(client, tool, jobs, raw, monkeypatch):
     now = datetime.now(UTC)
     for stage in through(tool, monkeypatch):
         for number, seconds in ((1, -10), (2, -30), (3, 3600), (4, -20), (5, -40)):
@@ -93,8 +81,7 @@ def test_jobs_come_in_the_order_they_are_due_and_never_early(flavour, client, to
 
 
 @CROSSED
-def test_heads_that_were_told_before_are_claimed_only_if_they_are_the_head_by_then(flavour, client, tool):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_heads_that_were_told_before_are_claimed_only_if_they_are_the_head_by_then(client, tool, jobs, raw):
     now = datetime.now(UTC)
     for through_step in ("expand", "contract"):
         tool.apply(through=through_step)
@@ -111,8 +98,7 @@ def test_heads_that_were_told_before_are_claimed_only_if_they_are_the_head_by_th
 
 
 @CROSSED
-def test_a_job_whose_worker_is_gone_is_recovered_and_the_worker_comes_too_late(flavour, client, tool, monkeypatch):
-    jobs, raw = make_jobs(flavour, client, tool), Raw(client)
+def test_a_job_whose_worker_is_gone_is_recovered_and_the_worker_comes_too_late(client, tool, jobs, raw, monkeypatch):
     for stage in through(tool, monkeypatch):
         id, last, fresh = guid(1), guid(2), guid(3)
         jobs.create(id, "n", max_retries=1)

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from migrator.engine import backfill, copy
+from migrator.engine import backfill, copy, sweep
+from migrator.errors import UnreachableError
 from migrator.keys import slot_of
 from tests.between import WAYS, before_a_batch
 from tests.servers import Cluster
-from tests.support import KEYS, MEMBERS, picture, put, tool_for
+from tests.support import KEYS, MEMBERS, SAME_NAME, own_keys, picture, put, tool_for
 
 SLOT = slot_of(b"{t}")
 
@@ -89,6 +90,57 @@ def test_a_record_that_is_wrong_is_written_over_although_its_slot_is_on_the_move
             cluster.behind.finish_move(SLOT, target, source)
     old = tool.place.raw.get(b"{t}:text:7")
     assert (old, cluster.raw.hgetall(b"{t}:hash:7")) == (b"text", {b"id": b"7", b"text": b"text"})
+
+
+@pytest.mark.parametrize("source", [KEYS, SAME_NAME], ids=["two names", "one name"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_records_step_aside_in_a_slot_on_the_move_or_the_tool_says_why_not(
+    cluster, tmp_path, monkeypatch, source, ends
+):
+    """The move begins when the markers say `contracted` already: to begin with, it would be refused."""
+    tool = tool_for(cluster, tmp_path, source)
+    for number in range(50):
+        put(cluster, b"{t}:text:%d" % number, b"text")
+    tool.apply(through="switch")
+    tool.client.patience = 20.0 if ends else 0.5
+    moves: list[threading.Thread] = []
+    ended, rename = threading.Event(), sweep.rename
+
+    def finish(home, away):
+        ended.wait(0.5 if ends else None)
+        while cluster.behind.move_keys(SLOT, home, away):
+            pass
+        cluster.behind.finish_move(SLOT, home, away)
+
+    def move_first(*words, **named):
+        if not moves:
+            home, away = elsewhere(cluster.behind)
+            cluster.behind.begin_move(SLOT, home, away)
+            cluster.behind.move_keys(SLOT, home, away, 40)
+            moves.append(threading.Thread(target=finish, args=(home, away)))
+            moves[0].start()
+        return rename(*words, **named)
+
+    monkeypatch.setattr(sweep, "rename", move_first)
+    try:
+        if ends:
+            tool.apply(through="contract")
+        else:
+            with pytest.raises(UnreachableError, match=r"slot|TRYAGAIN"):
+                tool.apply(through="contract")
+            assert tool.phase() == "contracted"
+    finally:
+        ended.set()
+        moves[0].join()
+    if not ends:
+        assert len(picture(cluster)) + len(own_keys(cluster)) == 100
+        tool.client.patience = 20.0
+        tool.apply(through="contract")
+    name = b"{t}:text:%d" if source == SAME_NAME else b"{t}:hash:%d"
+    assert set(picture(cluster)) == {name % number for number in range(50)}
+    assert cluster.raw.hgetall(name % 7) == {b"id": b"7", b"text": b"text"}
+    assert tool.rollback(to="pending") == "pending"
+    assert cluster.raw.get(b"{t}:text:7") == b"text"
 
 
 def test_a_move_that_does_not_end_is_named_and_nothing_is_switched(cluster, tool):

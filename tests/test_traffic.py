@@ -7,38 +7,23 @@ thirtieth in `make test`; without a migration first, which proves the harness.
 from __future__ import annotations
 
 import json
-import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import pytest
 
-from migrator.adapters import Done, Jobs
-from tests.records import Bulk, Nodes
-from tests.servers import ROOT, Place, Server
-from tests.support import Shell, guid, job, modules_of, own_keys, shipped
+from tests.notes import NOTES, note_id
+from tests.records import Nodes
+from tests.support import Shell, guid, own_keys
 from tests.traffic import TICKS, map_of, member_name, sort_of
+from tests.traffic_scene import Scene, Size
 
-FAR = "2099-01-01T00:00:00Z"
-FAR_SCORE = 4_070_908_800
 FAULTS = ("missing", "extra", "different", "ttl_drift", "unreadable")
-WORKER_WAIT = 60  # seconds
-
-
-@dataclass(frozen=True)
-class Size:
-    jobs: int
-    stamps: int
-    writers: int
-    readers: int
-    dwell: float  # seconds of traffic in each phase, at least
+IDS = ("0001", "0002", "0003")
 
 
 THIRTIETH = Size(1_680, 3_360, writers=4, readers=2, dwell=0.3)
@@ -49,109 +34,32 @@ SIZES = [
 ]
 
 
-class Scene:
-    """The data of an application, its processes, and what they account for."""
-
-    def __init__(self, place: Place, size: Size, home: Path) -> None:
-        self.place, self.size, self.home = place, size, home
-        self.tagged = place.kind == "cluster"
-        self.ae = b"{ae}" if self.tagged else b"ae"
-        self.directory = shipped(home / "migrations", tagged=self.tagged)
-        self.crew: list[subprocess.Popen[str]] = []
-        self.dice = random.Random()
-
-    def map_key(self, name: str) -> bytes:
-        return (b"{map}:" if self.tagged else b"map:") + name.encode() + b":__meta:timestamps"
-
-    def job_key(self, id: str) -> bytes:
-        return self.ae + b":job:" + id.encode()
-
-    def load(self) -> None:
-        nodes = Nodes(self.place.behind)
-        with Bulk(nodes) as bulk:
-            for number in range(self.size.jobs):
-                status, more = {"work": (100, {}), "canceled": (200, {"retryDelayUntil": FAR})}.get(
-                    sort_of(number), (400, {})
-                )
-                key, queue = self.job_key(guid(number)), self.ae + b":jobs:queue"
-                bulk.send(key, b"SET", key, job(guid(number), status=status, payload="0", **more))
-                if status != 400:
-                    score = FAR_SCORE if status == 200 else number
-                    bulk.send(queue, b"ZADD", queue, b"%d" % score, guid(number).encode())
-            for member in range(self.size.stamps):
-                key = self.map_key(map_of(member))
-                bulk.send(key, b"HSET", key, member_name(member), b"%d" % TICKS)
-        nodes.close()
-
-    def start(self) -> None:
-        node = self.place.behind if isinstance(self.place.behind, Server) else self.place.behind.nodes[0]
-        where = ["127.0.0.1", str(node.port), str(int(self.tagged)), str(self.directory)]
-        sizes = [str(number) for number in (self.size.jobs, self.size.stamps, self.size.writers)]
-        roles = [("writer", n) for n in range(self.size.writers)] + [("reader", n) for n in range(self.size.readers)]
-        for role, number in roles:
-            command = [sys.executable, "-m", "tests.traffic", *where, *sizes, role, str(number)]
-            self.crew.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
-        for process in self.crew:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-
-    def check(self) -> None:
-        """Nobody has stopped because of what it saw."""
-        for process in self.crew:
-            if process.poll() is not None:
-                raise AssertionError(process.communicate()[0])
-
-    def dwell(self) -> None:
-        time.sleep(self.size.dwell)
-        self.check()
-
-    def stop(self) -> list[dict[str, Any]]:
-        for process in self.crew:
-            process.send_signal(signal.SIGTERM)
-        accounts = [json.loads(process.communicate(timeout=WORKER_WAIT)[0]) for process in self.crew]
-        for account in accounts:
-            assert account["failed"] == ""
-        return accounts
-
-    def close(self) -> None:
-        for process in self.crew:
-            process.kill()
-            process.communicate()
-
-    def drained(self) -> Counter[str]:
-        """What was left in the queue and due, claimed here."""
-        jobs = Jobs(self.place.raw, modules_of(self.directory).find("0001"))
-        claimed: Counter[str] = Counter()
-        while found := jobs.claim_many(guid(10**9), 100):
-            for one in found:
-                claimed[one.id] += 1
-                assert isinstance(jobs.complete(one), Done)
-        return claimed
-
-
 class Story:
-    """The way of both migrations, command by command."""
+    """The way of all migrations, command by command."""
 
-    def __init__(self, scene: Scene, run: Any) -> None:
+    def __init__(self, scene: Scene) -> None:
         self.scene, self.backup = scene, str(scene.home / "backup")
-        self.shell = Shell(scene.place, scene.directory, run)
+        self.shell = Shell(scene.place, scene.directory)
 
     def told(self) -> None:
         self.apply("expand")
+        self.apply("backfill")
+        self.verified()
         self.apply("verify")
         self.verified()
         self.stopping_a_writer("switch")
         self.verified()
-        for id in ("0001", "0002"):
+        for id in reversed(IDS):
             self.shell("rollback", id, "--yes")
         self.expect("expanded")
-        self.apply("switch", "0001", "0002")
+        self.verified()
+        self.apply("switch", *IDS)
         self.stopping_a_writer("contract")
-        for id in ("0001", "0002"):
+        for id in reversed(IDS):
             self.shell("rollback", id, "--to", "switched", "--backup", self.backup, "--yes")
         self.expect("switched")
         self.verified()
-        self.apply("contract", "0001", "0002")
+        self.apply("contract", *IDS)
 
     def apply(self, through: str, *ids: str) -> None:
         begun = time.monotonic()
@@ -160,13 +68,13 @@ class Story:
         self.scene.dwell()
 
     def verified(self) -> None:
-        for id in ("0001", "0002"):
+        for id in IDS:
             found = self.shell("verify", id)
             assert [found[fault] for fault in FAULTS] == [0] * 5
             assert found["complete"]
 
     def expect(self, phase: str) -> None:
-        assert [one["phase"] for one in self.shell("status")["migrations"]] == [phase, phase]
+        assert [one["phase"] for one in self.shell("status")["migrations"]] == [phase] * len(IDS)
         self.scene.dwell()
 
     def stopping_a_writer(self, through: str) -> None:
@@ -190,8 +98,8 @@ def scene(client, request, tmp_path) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("scene", SIZES, indirect=True)
 @pytest.mark.parametrize("migrating", [False, True], ids=["harness", "migrating"])
-def test_nothing_is_lost_while_applications_write_at_full_speed(scene, migrating, run_migrator):
-    story = Story(scene, run_migrator)
+def test_nothing_is_lost_while_applications_write_at_full_speed(scene, migrating):
+    story = Story(scene)
     story.shell("init")
     scene.start()
     if migrating:
@@ -204,13 +112,15 @@ def test_nothing_is_lost_while_applications_write_at_full_speed(scene, migrating
     done = sum((Counter(account["done"]) for account in accounts), Counter())
     print("\n" + ", ".join(f"{name} {number:,}" for name, number in sorted(done.items())))
     for what in ("update", "claim", "create", "doomed", "canceled", "fleeting", "stamp", "stamp many", "unstamp",
-                 "get", "get stamp", "window"):  # fmt: skip
+                 "get own stamp", "get", "get stamp", "window", "put note", "get own note", "delete note",
+                 "expired note", "read note"):  # fmt: skip
         assert done[what], f"nobody did {what}"
     check = Check(scene, accounts[: scene.size.writers], drained, migrated=migrating)
     check.jobs()
     check.gone()
     check.queue()
     check.stamps()
+    check.notes()
 
 
 class Check:
@@ -290,3 +200,15 @@ class Check:
             word = ("ZSCORE", key + b"-sorted") if self.migrated else ("HGET", key)
             (raw,) = self.nodes.ask([(key, (*word, member_name(member)))])
             assert (None if raw is None else int(float(raw))) == times.get(member, TICKS), member
+
+    def notes(self) -> None:
+        same, apart = ("HGET", "{t}:text:"), ("HGET", "{t}:hash:")
+        if not self.migrated:
+            same, apart = ("GET", "{t}:text:"), ("GET", "{t}:apart:")
+        for writer, i in product(range(self.scene.size.writers), range(NOTES)):
+            for family, (word, prefix) in enumerate((apart, same)):
+                id = note_id(writer, i)
+                key = (prefix + id).encode()
+                (raw,) = self.nodes.ask([(key, (word, key, *([b"text"] if self.migrated else [])))])
+                want = self.accounts[writer]["notes"][family].get(id, 0)
+                assert (None if raw is None else int(raw)) == want, key

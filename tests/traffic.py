@@ -1,11 +1,11 @@
 """An application in pieces: writers and readers at full speed, each a process, that account for all they did.
 
-`python -m tests.traffic HOST PORT CLUSTER DIRECTORY JOBS STAMPS WRITERS ROLE NUMBER`, until SIGTERM; its account is one
-JSON document on standard output. What a record has to be at the end follows from the accounts of all.
+`python -m tests.traffic HOST PORT CLUSTER DIRECTORY JOBS STAMPS WRITERS ROLE NUMBER`, until SIGTERM, and for LEAST
+turns; its account is one JSON document on standard output. What a record has to be at the end follows from all of them.
 
 Jobs by number: six in ten are *steady* (completed, updated by anybody, never deleted), two *work* (in the queue, to be
 claimed once and completed), one *canceled* by its owner (scheduled for a far day before), one *doomed* (deleted by its
-owner). Timestamps: every tenth member is removed by its owner, the others only ever grow.
+owner). Timestamps: every tenth member is removed by its owner, the others only ever grow. Notes: see tests/notes.py.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from migrator.adapters import (
     Written,
 )
 from migrator.moves.loader import Modules, load
+from tests.notes import Notes, WrongError
 from tests.support import guid
 
 MAPS = 20
@@ -45,6 +46,7 @@ SMALL = 40  # members of the one small map whose whole window is read
 STEP = 1280  # ticks; a whole number of doubles: the same before and after the switch
 TICKS = 638_960_228_000_000_000 // STEP * STEP
 BATCH = 5
+LEAST = 300  # turns of each process, however busy the machine is: enough for each kind of turn
 Sort = Literal["steady", "work", "canceled", "doomed"]
 SORTS: tuple[Sort, ...] = ("steady",) * 6 + ("work",) * 2 + ("canceled", "doomed")
 
@@ -71,10 +73,6 @@ def fresh(writer: int, n: int) -> str:
     return f"{writer + 1:08x}-0000-4000-8000-{n:012x}"
 
 
-class WrongError(Exception):
-    """An answer that cannot be."""
-
-
 class Party:
     """What writers and readers have in common."""
 
@@ -85,6 +83,7 @@ class Party:
         self.stamps = Timestamps(client, modules.find("0002"))
         self.dice = random.Random(number)
         self.done: Counter[str] = Counter()
+        self.notes = Notes(client, modules.find("0003"), number, writers, self.done)
 
     def job(self, *sorts: Sort) -> int:
         while True:
@@ -110,7 +109,9 @@ class Writer(Party):
 
     def turn(self) -> None:
         what = self.dice.random()
-        if what < 0.3:
+        if what < 0.15:
+            self.notes.turn()
+        elif what < 0.3:
             self.count()
         elif what < 0.42:
             self.work()
@@ -205,6 +206,12 @@ class Writer(Party):
         self.times[member] = ticks
         self.done["stamp"] += 1
 
+    def read_own_stamp(self, member: int) -> None:
+        answer, want = self.stamps.get(member_name(member), name=map_of(member)), self.times.get(member, TICKS)
+        if (answer.value if isinstance(answer, Found) else None) != want or not isinstance(answer, (Found, Missing)):
+            raise WrongError(f"stamp of {member}: {answer}, wanted {want}")
+        self.done["get own stamp"] += 1
+
     def stamp_many(self) -> None:
         first = self.member()
         members = [m for i in range(BATCH) if (m := first + i * MAPS * self.writers) < self.stamps_size]
@@ -220,6 +227,7 @@ class Writer(Party):
     def unstamp(self) -> None:
         member = self.member()
         if not removable(member):
+            self.read_own_stamp(member)
             return
         answer = self.stamps.remove(member_name(member), name=map_of(member))
         gone = member in self.times and self.times[member] is None
@@ -227,11 +235,12 @@ class Writer(Party):
             raise WrongError(f"unstamp {member}: {answer}, gone {gone}")
         self.times[member] = None
         self.done["unstamp"] += 1
+        self.read_own_stamp(member)
 
     def account(self) -> dict[str, Any]:
         return {
             "counted": self.counted, "claimed": self.claimed, "ended": self.ended, "created": self.created,
-            "fleeting": self.fleeting, "times": self.times,
+            "fleeting": self.fleeting, "times": self.times, "notes": self.notes.texts,
         }  # fmt: skip
 
 
@@ -245,7 +254,9 @@ class Reader(Party):
 
     def turn(self) -> None:
         what = self.dice.random()
-        if what < 0.5:
+        if what < 0.1:
+            self.notes.read()
+        elif what < 0.5:
             self.read_job()
         elif what < 0.95:
             self.read_stamp()
@@ -305,8 +316,10 @@ def main(
     print("ready", flush=True)
     failed = ""
     try:
-        while not stopped:
+        turns = 0
+        while not stopped or turns < LEAST:
             party.turn()
+            turns += 1
     except Exception:
         failed = traceback.format_exc(limit=-3)
     print(json.dumps({"failed": failed, "done": party.done, **party.account()}), flush=True)

@@ -2,13 +2,13 @@
 
 An adapter never acts on a phase it remembers: every call is a script that reads the marker and acts on it in the same
 step. `Records` is for a KeyMove, `Members` for a MemberMove, `Timestamps` for a hash of ticks that becomes a sorted
-set, `Jobs` for a job store whose JSON becomes hashes; each has an Async twin, and `MemoryJobs` is `Jobs` without Redis.
+set, `Jobs` for a job store whose JSON becomes hashes; `MemoryJobs` is `Jobs` without Redis. Each has an Async twin.
 Deletes are not logged: the backfill compares every record it writes, so what was deleted or expired meanwhile stays so.
 """
 
-from migrator.adapters.jobs import AsyncJobs, Jobs
-from migrator.adapters.jobs_memory import MemoryJobs
-from migrator.adapters.jobs_model import Code, Deleted, Done, Job, NotDone, SetAside
+from migrator.adapters.jobs.jobs import AsyncJobs, Jobs
+from migrator.adapters.jobs.memory import AsyncMemoryJobs, MemoryJobs
+from migrator.adapters.jobs.model import Code, Deleted, Done, Job, NotDone, SetAside
 from migrator.adapters.members import AsyncMembers, Members
 from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
 from migrator.adapters.records import AsyncRecords, Records
@@ -18,7 +18,8 @@ from migrator.moves.loader import load
 from migrator.phases.announced import PROTOCOL, Announced, announced
 
 __all__ = [
-    "KEEP", "PROTOCOL", "Announced", "AsyncJobs", "AsyncMembers", "AsyncRecords", "AsyncTimestamps", "Batch", "Code",
-    "Deleted", "Done", "Found", "Job", "Jobs", "Keep", "Mark", "Members", "MemoryJobs", "Missing", "NotDone", "Records",
-    "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written", "announced", "load",
+    "KEEP", "PROTOCOL", "Announced", "AsyncJobs", "AsyncMembers", "AsyncMemoryJobs", "AsyncRecords", "AsyncTimestamps",
+    "Batch", "Code", "Deleted", "Done", "Found", "Job", "Jobs", "Keep", "Mark", "Members", "MemoryJobs", "Missing",
+    "NotDone", "Records", "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written",
+    "announced", "load",
 ]  # fmt: skip

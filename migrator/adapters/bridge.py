@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -42,7 +42,7 @@ class AllSlots:
         return slot_tags()[slot]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """A script that ran, and the epoch it ran in."""
 
@@ -60,7 +60,8 @@ class Bridge:
     def __init__(self, slots: Slots, module: Module, move: Move, names: Names) -> None:
         self.names, self.id, self.move = names, module.id, move
         self.family = Family(slots, names, module.id, move)
-        self._slots, self._checksum, self._layout = slots, module.checksum, "old"
+        self._slots, self._layout = slots, "old"
+        self._head = (module.checksum, self.family.mode, self.family.kinds["old"], self.family.kinds["new"])
         if move.inverse is None:
             raise UsageError(
                 f"{module.id} has no inverse: after the switch an adapter could not keep the old shape current",
@@ -70,6 +71,7 @@ class Bridge:
             _check_slot_mates(move)
 
         self._pair_of = lru_cache(_PAIRS)(self._make_pair)
+        self._marker_of = lru_cache(_PAIRS)(self._marker_in)
 
     def pair(self, captures: Mapping[str, Capture]) -> Pair:
         """The record with these captures. Raises UsageError if the template has no such key."""
@@ -92,7 +94,7 @@ class Bridge:
 
     def ask(self, pair: Pair, name: str, args: Sequence[Arg], *, writes: bool) -> Steps[Answer]:
         """Runs a script on one record. Raises what its refusals mean; then nothing was written."""
-        return (yield from self.ask_beside(pair.old, (), (pair,), name, lambda _: args, writes=writes))
+        return (yield from self.ask_beside(pair.old, (), (pair,), name, args, writes=writes))
 
     def ask_beside(
         self,
@@ -100,20 +102,20 @@ class Bridge:
         first: tuple[bytes, ...],
         pairs: Sequence[Pair],
         name: str,
-        args: Callable[[int], Sequence[Arg]],
+        args: Sequence[Arg],
         *,
         writes: bool,
     ) -> Steps[Answer]:
         """Runs a script on several records, and on keys in their slot that stand first in its KEYS.
 
-        `key` names the slot, and the trouble if there is any; `args` gets how many keys each record has in the phase.
+        `key` names the slot, and the trouble if there is any.
         """
         patience, rounds = Patience(), 0
         while True:
-            each = [self._keys(pair) for pair in pairs]
-            keys = (self._marker(key), *first, *(name for names in each for name in names))
-            words = args(len(each[0]) if each else 0)
-            reply = yield Call(script(name), keys, (*self._head(), *words), writes)
+            keys = [self._marker(key), *first]
+            for pair in pairs:
+                keys += self._keys(pair)
+            reply = yield Call(script(name), keys, (self._layout, *self._head, *args), writes)
             if reply[0] == b"try-again":
                 yield from patience.wait("a slot is on the move")
                 # It may be that we name more keys than the phase needs. The marker is one key: it can be asked.
@@ -158,14 +160,13 @@ class Bridge:
         )
 
     def _open_call(self, marker: bytes) -> Call:
-        return Call(script("adapter_open"), (marker,), self._head(), writes=False)
+        return Call(script("adapter_open"), (marker,), (self._layout, *self._head), writes=False)
 
     def _marker(self, key: bytes) -> bytes:
-        return self.names.marker(self.id, self._slots.slot_tag(self._slots.slot(key)))
+        return self._marker_of(self._slots.slot(key))
 
-    def _head(self) -> tuple[Arg, ...]:
-        kinds = self.family.kinds
-        return (self._layout, self._checksum, self.family.mode, kinds["old"], kinds["new"])
+    def _marker_in(self, slot: int) -> bytes:
+        return self.names.marker(self.id, self._slots.slot_tag(slot))
 
     def _keys(self, pair: Pair) -> tuple[bytes, ...]:
         if self._layout == "old":

@@ -8,7 +8,7 @@ decided here, once for every client.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -39,12 +39,13 @@ _FULL = re.compile(r"(?:^|-)(?:OOM|MISCONF)\b")
 _INSIDE = re.compile("ACL failure in script|The user executing the script can't")
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, where one is made for every call: that would take three times as long.
+@dataclass(slots=True)
 class Call:
     """One script call. `writes`: it must not be sent twice."""
 
     script: Script
-    keys: tuple[bytes, ...]
+    keys: Sequence[bytes]
     args: tuple[Arg, ...]
     writes: bool
 
@@ -58,7 +59,7 @@ class Pause:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
     """Send a call, by its digest or `whole`, to the owner of its first key or to the `node` ("host:port") that the
     owner of a moving slot named. The answer is the reply, a ResponseError or `Lost`."""

@@ -2,22 +2,25 @@
 -- Claims the heads of the queue that are due, where only hashes are left; reads the first one elsewhere. What cannot be
 -- claimed is set aside, moved to when it is due, or, if it is unmoved, left where it is and passed over.
 -- KEYS  marker, queue, running, aside, then the keys of each candidate that has a job's name, by layout
--- ARGV  those of lib_adapter, how many to claim, how many heads to look at, how many to pass over, keys a job,
---       an operation, how many candidates have a job's name; then these and the others, as they were read
--- Reply {"ok", phase, epoch, unix µs, heads not dealt with, how many were, how many of them stay,
---       claimed: their fields; read: {member, "old" | "new", items} or false}; {"type", what it is}; or lib_adapter's
+-- ARGV  those of lib_adapter, the worker, how many to claim, how many heads to look at, how many to pass over,
+--       how many candidates have a job's name; then these and the others, as they were read
+-- Reply {"ok", phase, epoch, how many heads were dealt with, how many of them stay, read: {member, "old" | "new",
+--       items, unix µs} or false, how many were not, these, then of each job claimed its fields}; {"type", what it is};
+--       or lib_adapter's. A table within a table costs as much as a check.
 local phase, epoch = enter()
 if not phase then return epoch end
 local wrong = other(RUNNING, 'zset')
 if wrong then return wrong end
 
-local many, window, offset, each = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local op, first = operation(10)
-local named, candidates = tonumber(ARGV[first]), {}
-for i = first + 1, #ARGV do candidates[ARGV[i]] = i - first end
+local many, named, candidates = tonumber(ARGV[7]), tonumber(ARGV[10]), {}
+for i = 11, #ARGV do candidates[ARGV[i]] = i - 10 end
+local each = (#KEYS - JOB + 1) / named -- keys a job
+-- An operation, word by word that of jobs/rules.py: to send it with every call would cost more than the checks do.
+local op = {worker = '', statuses = ',100,200,', version = '', due = true, first = 1, last = 8, final = 1, finals = 0,
+  words = {'Status', '=300', 'WorkerId', '=' .. ARGV[6], 'StartedAt', '@now', 'StartedAtUnix', '@unix'}}
 
 local due = string.format('%.6f', MICROS / 1000000)
-local heads = redis.pcall('ZRANGEBYSCORE', QUEUE, '-inf', due, 'LIMIT', offset, window)
+local heads = redis.pcall('ZRANGEBYSCORE', QUEUE, '-inf', due, 'LIMIT', ARGV[9], ARGV[8])
 if heads.err then return other(QUEUE, 'zset') or heads end
 local claimed, stays, read_, n = {}, 0, false, 0
 
@@ -45,7 +48,7 @@ for _, text in ipairs(heads) do
     why = unfit(r, refused)
     if not why and (r.copy or not r.new) then
       local items = r.kind == 'hash' and redis.call('HGETALL', r.truth) or {redis.call('GET', r.truth)}
-      read_ = {text, r.new and 'new' or 'old', items}
+      read_ = {text, r.new and 'new' or 'old', items, string.format('%.0f', MICROS)}
       break
     elseif not why then
       why, job = perform(op, r.truth, id_of(text), text)
@@ -65,5 +68,6 @@ for _, text in ipairs(heads) do
   end
   n = n + 1
 end
-return {'ok', phase, epoch, string.format('%.0f', MICROS), {unpack(heads, n + 1)}, n, stays,
-  claimed, read_}
+local reply = {'ok', phase, epoch, n, stays, read_, #heads - n, unpack(heads, n + 1)}
+for _, fields in ipairs(claimed) do reply[#reply + 1] = fields end
+return reply

@@ -12,20 +12,22 @@ local function foreign() return other(QUEUE, 'zset') or other(RUNNING, 'zset') o
 
 -- Takes a member out of an index, and keeps it where it can be found: why, its score, when (unix ms).
 local function shelve(index, text, why)
-  local score = redis.call('ZSCORE', index, text)
-  if not score then return end
+  local score = redis.pcall('ZSCORE', index, text) -- an error in a slot on the move, where its last member was taken
+  if type(score) ~= 'string' then return end
   redis.call('ZREM', index, text)
   redis.call('HSET', ASIDE, text, string.format('%s %s %.0f', why, score, math.floor(MICROS / 1000)))
 end
 
 -- Makes both indexes follow a job that was written. `text` is the member as it lay in the queue, if it was seen there;
 -- `due` and `started` are scores, '' for none; a job that was in progress before keeps the score it has.
+-- No index is touched again once its last member may be gone: in a slot on the move that would be an error half-way.
 local function follow(id, text, due, started, before)
-  if text ~= '' and text ~= id then redis.call('ZREM', QUEUE, text) end
+  if text == '' then text = id end
   if due == '' then
-    redis.call('ZREM', QUEUE, id)
+    redis.call('ZREM', QUEUE, id, text)
   else
     redis.call('ZADD', QUEUE, due, id)
+    if text ~= id then redis.call('ZREM', QUEUE, text) end
     redis.call('HDEL', ASIDE, id)
   end
   if started == '' then

@@ -1,13 +1,13 @@
--- Carries an operation out on a job of which only the hash is left: the twin of migrator/adapters/jobs_rules.py.
+-- Carries an operation out on a job of which only the hash is left: the twin of migrator/adapters/jobs/rules.py.
 -- An operation in ARGV: worker "-" any | "" none | its guid, statuses ",100,200," or "", version or "", "due" or "",
 -- stuck for seconds or "", delay in ms, "new" or "", n, n words; n, n words for when no retry is left.
 -- Words are fields and values; a value is "=text", "@now", "@unix", "@later", "@next", or for one field "@none".
 local function operation(i)
   local last = i + 7 + tonumber(ARGV[i + 7])
   local finals = last + 1 + tonumber(ARGV[last + 1])
-  return {worker = ARGV[i], statuses = ARGV[i + 1], version = ARGV[i + 2], due = ARGV[i + 3] == 'due',
+  return {words = ARGV, worker = ARGV[i], statuses = ARGV[i + 1], version = ARGV[i + 2], due = ARGV[i + 3] == 'due',
     stuck = tonumber(ARGV[i + 4]), delay = ARGV[i + 5], create = ARGV[i + 6] == 'new', first = i + 8, last = last,
-    final = last + 2, finals = finals}, finals + 1
+    final = last + 2, finals = finals}
 end
 
 local STATUSES = ',100,200,300,400,500,600,'
@@ -79,7 +79,7 @@ local function perform(op, key, id, text)
   local sets = {'LastUpdatedAt', now(), 'Version', exact and string.format('%.0f', job.Version + 1) or job.Version}
   local n, status, delay, gone = 4, job.Status, job.RetryDelayUntil, nil
   for i = first, last, 2 do
-    local field, word = ARGV[i], ARGV[i + 1]
+    local field, word = op.words[i], op.words[i + 1]
     if word == '@none' then
       gone = field
     else

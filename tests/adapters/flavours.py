@@ -71,7 +71,7 @@ class Flavour:
     def adapt(self, name: str, client: Any, module: Module, **options: Any) -> Any:
         if self._runner is None:
             return getattr(adapters, name)(client, module, **options)
-        adapter = _Awaited(self._runner, getattr(adapters, f"Async{name}")(client, module, **options))
+        adapter = Awaited(self._runner, getattr(adapters, f"Async{name}")(client, module, **options))
         adapter.open()
         return adapter
 
@@ -98,7 +98,9 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
     made.close()
 
 
-class _Awaited:
+class Awaited:
+    """Something async, to be called as if it were not."""
+
     def __init__(self, runner: asyncio.Runner, inner: Any) -> None:
         self._runner, self._inner = runner, inner
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from migrator.adapters import Code, NotDone
 from migrator.records.job import hash_from_json
 from tests.adapters.flavours import Flavour, init, module_of, tool_for
 from tests.servers import Place
@@ -42,6 +43,27 @@ def jobs_tool(place: Place, tmp_path: Path) -> Tool:
 def make_jobs(flavour: Flavour, place: Place, tool: Tool) -> Any:
     init(tool)
     return flavour.make("Jobs", place, module_of(tool))
+
+
+def code(answer: Any) -> Code:
+    assert isinstance(answer, NotDone), answer
+    return answer.code
+
+
+@pytest.fixture
+def tool(client: Place, tmp_path: Path) -> Tool:
+    return jobs_tool(client, tmp_path)
+
+
+@pytest.fixture
+def jobs(flavour: Flavour, client: Place, tool: Tool) -> Any:
+    """The store, on a migration that is pending."""
+    return make_jobs(flavour, client, tool)
+
+
+@pytest.fixture
+def raw(client: Place) -> Raw:
+    return Raw(client)
 
 
 class Raw:

@@ -28,9 +28,10 @@ class Store:
 
 def memory(store: Store) -> MemoryJobs:
     jobs = MemoryJobs(clock=lambda: NOW * 1_000_000)
-    jobs.jobs = {ID: dict(store.job)} if store.job is not None else {}
-    jobs.queue, jobs.running = dict(store.indexes.queue), dict(store.indexes.running)
-    jobs._aside = {one.member: one for one in store.indexes.aside}
+    jobs.jobs.update({ID: dict(store.job)} if store.job is not None else {})
+    jobs.queue.update(store.indexes.queue)
+    jobs.running.update(store.indexes.running)
+    jobs.aside.update((one.member, one) for one in store.indexes.aside)
     return jobs
 
 

@@ -81,7 +81,7 @@ MUTATIONS = (
              Case("jobs", "expanded", ("claim", "hasten"), change=cases_jobs.too_early)),
     Mutation("follow: a job in progress keeps its score", "redis.call('ZADD', RUNNING, 'NX', started, id)",
              "redis.call('ZADD', RUNNING, started, id)", _pair("expanded", "update", "recover", "running")),
-    Mutation("follow: out of the queue", "  if due == '' then\n    redis.call('ZREM', QUEUE, id)\n",
+    Mutation("follow: out of the queue", "  if due == '' then\n    redis.call('ZREM', QUEUE, id, text)\n",
              "  if due == '' then\n", _pair("expanded", "claim", "delete")),
     # The repair of indexes.
     Mutation("index: the job that was mapped", " or not same(KEYS[2], ARGV[5], 10, n) then return 3 end",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from migrator.adapters.jobs_model import Code, Fields
+from migrator.adapters.jobs.model import Code, Fields
 from migrator.client import Arg
 from migrator.errors import Unmappable
 from migrator.records.dates import Moment, offset_text, parse_iso, parse_unix, utc_text

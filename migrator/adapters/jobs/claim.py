@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from migrator.adapters import jobs_rules as rules
-from migrator.adapters.bridge import Answer
+from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Patience, Steps
-from migrator.adapters.jobs_core import JobsCore, Read
-from migrator.adapters.jobs_model import Code, Done, Job, NotDone, id_of
-from migrator.adapters.jobs_rules import Operation
+from migrator.adapters.jobs import rules
+from migrator.adapters.jobs.core import JobsCore, Read
+from migrator.adapters.jobs.model import Code, Done, Job, NotDone, id_of
 from migrator.client import Arg
 from migrator.errors import Unmappable
+from migrator.moves.family import Pair
 from migrator.moves.values import from_items
 
 # Heads named in a call: so many can others claim meanwhile, and it still knows the head. Twice as many after a miss.
@@ -32,8 +31,7 @@ _EAGER = 3  # calls in a row that came to nothing, before pauses set in
 class _Round:
     """What is left to claim, and how far the queue was looked through."""
 
-    operation: Operation
-    words: Sequence[Arg]
+    worker: bytes
     many: int
     jobs: list[Job] = field(default_factory=list)
     epoch: int = 0
@@ -41,28 +39,28 @@ class _Round:
     more: bool = True
 
 
-class ClaimCore:
-    """The steps of claim; it remembers the heads it was told of, which only saves a call."""
+class ClaimCore(JobsCore):
+    """All steps of `Jobs`. Those of claim remember the heads they were told of, which only saves a call."""
 
-    def __init__(self, core: JobsCore) -> None:
-        self._core = core
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
         self._heads: Sequence[bytes] = ()
         self._window: float = LEAST
 
-    def one(self, worker: bytes) -> Steps[Done | NotDone]:
-        around = yield from self._claim(worker, 1)
+    def claim(self, worker: bytes) -> Steps[Done | NotDone]:
+        around = yield from self._take(worker, 1)
         if around.jobs:
             return Done(around.jobs[0], around.epoch)
         return NotDone(Code.RETRY if around.more else Code.JOB_NOT_CLAIMED, around.epoch)
 
-    def many(self, worker: bytes, most: int) -> Steps[list[Job]]:
-        return (yield from self._claim(worker, most)).jobs
+    def claim_many(self, worker: bytes, most: int) -> Steps[list[Job]]:
+        return (yield from self._take(worker, most)).jobs
 
-    def _claim(self, worker: bytes, many: int) -> Steps[_Round]:
-        around, patience, idle = _Round(*_operation(worker), many), Patience(), 0
+    def _take(self, worker: bytes, many: int) -> Steps[_Round]:
+        around, patience, idle = _Round(worker, many), Patience(), 0
         while around.more and len(around.jobs) < many:
             window = max(int(self._window), min(many - len(around.jobs), MOST))
-            answer = yield from self._call(around, window)
+            answer = yield from self._call_heads(around, window)
             moved = yield from self._settle(around, answer, window)
             idle = 0 if moved else idle + 1
             if idle > _EAGER:
@@ -71,24 +69,24 @@ class ClaimCore:
                 yield from patience.wait("the queue is changing")
         return around
 
-    def _call(self, around: _Round, window: int) -> Steps[Answer]:
-        core = self._core
-        jobs = [(head, id) for head in self._heads if (id := id_of(head)) is not None]
-        junk = [head for head in self._heads if id_of(head) is None]
+    def _call_heads(self, around: _Round, window: int) -> Steps[Answer]:
+        named, junk, pairs = list[bytes](), list[bytes](), list[Pair]()
+        for head in self._heads:
+            if (id := id_of(head)) is None:
+                junk.append(head)
+            else:
+                named.append(head)
+                pairs.append(self.pair(id))
         left = around.many - len(around.jobs)
-
-        def args(each: int) -> list[Arg]:
-            named = [head for head, _ in jobs]
-            return [left, window, around.offset, each, *around.words, len(named), *named, *junk]
-
-        pairs = [core.pair(id) for _, id in jobs]
+        args: list[Arg] = [around.worker, left, window, around.offset, len(named), *named, *junk]
         return (
-            yield from core.bridge.ask_beside(core.queue, core.indexes, pairs, "adapter_jobs_claim", args, writes=True)
+            yield from self.bridge.ask_beside(self.queue, self.indexes, pairs, "adapter_jobs_claim", args, writes=True)
         )
 
     def _settle(self, around: _Round, answer: Answer, window: int) -> Steps[bool]:
         """Takes in what a call did, and takes the second step if it only read; True if that got somewhere."""
-        micros, heads, dealt, stays, claimed, read = answer.rest
+        dealt, stays, read, left, *rest = answer.rest
+        heads, claimed = rest[:left], rest[left:]
         if answer.epoch != around.epoch:
             around.epoch, around.offset = answer.epoch, 0
         around.offset += stays
@@ -97,35 +95,29 @@ class ClaimCore:
         self._window = min(2 * self._window, MOST) if missed else max(self._window - _SHRINK, LEAST)
         self._heads = heads
         around.more = len(heads) + dealt == window or bool(heads)
-        taken = read is not None and (yield from self._second(around, answer.epoch, int(micros), read))
+        taken = read is not None and (yield from self._take_read(around, answer.epoch, read))
         if taken:
             self._heads = heads[1:]
         return taken or dealt > 0
 
-    def _second(self, around: _Round, epoch: int, micros: int, read: Sequence[Any]) -> Steps[bool]:
-        head, shape, items = read
-        core, id = self._core, id_of(head)
+    def _take_read(self, around: _Round, epoch: int, read: Sequence[Any]) -> Steps[bool]:
+        head, shape, items, now = read
+        micros, id = int(now), id_of(head)
         assert id is not None, "the script reads what was named"
-        step = Read(core.pair(id), epoch, shape == b"new", items, None)
+        step = Read(self.pair(id), epoch, shape == b"new", items, None)
         try:
-            job = core.mapped(step.pair, new=step.new, items=items)
+            job = self.mapped(step.pair, new=step.new, items=items)
         except Unmappable:
-            return (yield from core.shelve(step, head, Code.DESERIALIZATION_ERROR.value, None))
-        changed = rules.apply(around.operation, job, micros, None)
+            return (yield from self.shelve(step, head, Code.DESERIALIZATION_ERROR.value, None))
+        changed = rules.apply(rules.claim(around.worker), job, micros, None)
         if changed is Code.RETRY_DELAY:
             due = rules.due_ticks(job) / rules.TICKS
-            moved = yield from core.shelve(step, head, changed.value, due)
+            moved = yield from self.shelve(step, head, changed.value, due)
             around.offset += moved and due <= micros / 1_000_000
             return moved
         if isinstance(changed, Code):
-            return (yield from core.shelve(step, head, changed.value, None))
-        done = yield from core.commit(Read(step.pair, epoch, step.new, items, job), changed, head)
+            return (yield from self.shelve(step, head, changed.value, None))
+        done = yield from self.commit(Read(step.pair, epoch, step.new, items, job), changed, head)
         if isinstance(done, Done):
             around.jobs.append(done.job)
         return isinstance(done, Done)
-
-
-@lru_cache(256)
-def _operation(worker: bytes) -> tuple[Operation, Sequence[Arg]]:
-    operation = rules.claim(worker)
-    return operation, tuple(operation.args())

@@ -1,41 +1,40 @@
-"""Jobs: JSON strings before, hashes after, a queue and an index of those in progress; the caller never asks which."""
+"""The methods of a job store, for all that keep one: what is said is checked here, the steps are a core's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Protocol, TypeVar
 
-from migrator.adapters import jobs_words as words
-from migrator.adapters.adapter import Adapter, AsyncAdapter, build
-from migrator.adapters.aio import AsyncDriver, AsyncRedis
-from migrator.adapters.jobs_claim import ClaimCore
-from migrator.adapters.jobs_core import JobsCore
-from migrator.adapters.jobs_model import Deleted, Done, Id, Job, NotDone, SetAside, guid
-from migrator.adapters.jobs_words import Seconds, Text
-from migrator.adapters.sync import Driver, Redis
-from migrator.moves import KeyMove
-from migrator.moves.loader import Module
+from migrator.adapters.core import Steps
+from migrator.adapters.jobs import words
+from migrator.adapters.jobs.model import Deleted, Done, Id, Job, NotDone, SetAside, guid
+from migrator.adapters.jobs.rules import Operation
+from migrator.adapters.jobs.words import Seconds, Text
+
+R = TypeVar("R")
 
 
-class Jobs(Adapter):
-    """The job store on a KeyMove from JSON strings to hashes, as migration 0001 is: `jobs = Jobs(redis, module)`, then
-    `done = jobs.claim(worker)`.
+class Core(Protocol):
+    """The steps of each method; ids and workers are guids in lower case."""
 
-    Jobs and workers are named by guids (str, bytes or UUID). What an application has to handle is a value: `Done` with
-    the job, or `NotDone` with a `Code`. Times are the server's. Every change raises the job's version by one; a job
-    without a version has 0. The first index of the move is the queue, scored in unix seconds by when a job is due, the
-    second that of jobs in progress, scored by when they were started.
+    def get(self, id: bytes) -> Steps[Done | NotDone]: ...
+    def do(self, id: bytes, operation: Operation) -> Steps[Done | NotDone]: ...
+    def claim(self, worker: bytes) -> Steps[Done | NotDone]: ...
+    def claim_many(self, worker: bytes, most: int) -> Steps[list[Job]]: ...
+    def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[list[Job]]: ...
+    def delete(self, id: bytes) -> Steps[Deleted | NotDone]: ...
+    def set_aside(self) -> Steps[list[SetAside]]: ...
+    def put_back(self, member: bytes) -> Steps[bool]: ...
 
-    Construction and errors are those of `Records`; also UsageError for a move that is not of jobs, and on a cluster
-    where jobs and indexes are not in one slot. A value that is no job's raises Unmappable, a lost connection
-    UncertainError: a claim that it hides is found by `recover`.
-    """
 
-    def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:
-        driver = Driver(redis)
-        self._core = JobsCore(build(driver, module, namespace, KeyMove, source))
-        self._claims = ClaimCore(self._core)
-        super().__init__(driver, self._core.bridge)
+class Store:
+    """What `Jobs` and `MemoryJobs` have in common."""
+
+    _core: Core
+
+    def _run(self, steps: Steps[R]) -> R:
+        raise NotImplementedError
 
     def get(self, id: Id) -> Done | NotDone:
         """The job. JOB_NOT_FOUND, UNMOVED, DESERIALIZATION_ERROR."""
@@ -70,13 +69,13 @@ class Jobs(Adapter):
         """The job that has been due longest, in progress (300) and this worker's from now on; JOB_NOT_CLAIMED.
 
         What cannot be claimed does not block the queue: see `set_aside`. An *unmoved* job is passed over and stays."""
-        return self._run(self._claims.one(words.worker_of(worker)))
+        return self._run(self._core.claim(words.worker_of(worker)))
 
     def claim_many(self, worker: Id, most: int) -> list[Job]:
         """Up to `most` of them, the longest due first; fewer, or none, where no more are due.
 
         It takes several steps: where an error comes in the middle, `recover` finds those that were claimed."""
-        return self._run(self._claims.many(words.worker_of(worker), words.limit_of(most)))
+        return self._run(self._core.claim_many(words.worker_of(worker), words.limit_of(most)))
 
     def claim_job(self, id: Id, worker: Id) -> Done | NotDone:
         """One job by its id. ALREADY_ASSIGNED, WRONG_STATUS, RETRY_DELAY where it is not due, JOB_NOT_FOUND."""
@@ -122,16 +121,13 @@ class Jobs(Adapter):
         return self._run(self._core.put_back(member))
 
 
-class AsyncJobs(AsyncAdapter):
-    """`Jobs` for asyncio. What needs Redis is looked at by `await jobs.open()`, or by the first call."""
+class AsyncStore:
+    """The same, awaited."""
 
-    def __init__(
-        self, redis: AsyncRedis, module: Module, namespace: str = "migrator", *, source: str | None = None
-    ) -> None:
-        driver = AsyncDriver(redis)
-        self._core = JobsCore(build(driver, module, namespace, KeyMove, source))
-        self._claims = ClaimCore(self._core)
-        super().__init__(driver, self._core.bridge)
+    _core: Core
+
+    async def _run(self, steps: Steps[R]) -> R:
+        raise NotImplementedError
 
     async def get(self, id: Id) -> Done | NotDone:
         """See `Jobs.get`."""
@@ -160,11 +156,11 @@ class AsyncJobs(AsyncAdapter):
 
     async def claim(self, worker: Id) -> Done | NotDone:
         """See `Jobs.claim`."""
-        return await self._run(self._claims.one(words.worker_of(worker)))
+        return await self._run(self._core.claim(words.worker_of(worker)))
 
     async def claim_many(self, worker: Id, most: int) -> list[Job]:
         """See `Jobs.claim_many`."""
-        return await self._run(self._claims.many(words.worker_of(worker), words.limit_of(most)))
+        return await self._run(self._core.claim_many(words.worker_of(worker), words.limit_of(most)))
 
     async def claim_job(self, id: Id, worker: Id) -> Done | NotDone:
         """See `Jobs.claim_job`."""

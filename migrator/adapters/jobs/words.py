@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from migrator.adapters import jobs_rules as rules
-from migrator.adapters.jobs_model import Fields, Id, Job, guid
-from migrator.adapters.jobs_rules import Operation
+from migrator.adapters.jobs import rules
+from migrator.adapters.jobs.model import Fields, Id, Job, guid
+from migrator.adapters.jobs.rules import Operation
 from migrator.errors import Unmappable, UsageError
 from migrator.records.job import hash_from_json, json_from_hash
 from migrator.records.split import write_string

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from migrator.adapters import jobs_rules as rules
 from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Patience, Steps
-from migrator.adapters.jobs_model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of, read_aside
-from migrator.adapters.jobs_rules import Changed, Operation
+from migrator.adapters.jobs import rules
+from migrator.adapters.jobs.model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of, read_aside
+from migrator.adapters.jobs.rules import Changed, Operation
 from migrator.client import Arg
 from migrator.errors import Unmappable, UsageError
 from migrator.moves import KeyMove
@@ -36,7 +36,7 @@ class Read:
 
 
 class JobsCore:
-    """The steps of each method but claim."""
+    """The steps of each method but those of claim."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge, self._family = bridge, bridge.family
@@ -59,7 +59,7 @@ class JobsCore:
 
     def ask(self, pairs: Sequence[Pair], name: str, args: Sequence[Arg], *, writes: bool) -> Steps[Answer]:
         key = pairs[0].old if pairs else self.queue
-        return (yield from self.bridge.ask_beside(key, self.indexes, pairs, name, lambda _: args, writes=writes))
+        return (yield from self.bridge.ask_beside(key, self.indexes, pairs, name, args, writes=writes))
 
     def get(self, id: bytes) -> Steps[Done | NotDone]:
         pair = self.pair(id)
