@@ -13,6 +13,7 @@ from migrator.records.dates import (
     pad_usual,
     parse_iso,
     parse_unix,
+    trim_usual,
     unix_seconds,
     utc_json,
     utc_text,
@@ -76,7 +77,7 @@ def test_a_date_in_a_hash_has_seven_digits_and_its_offset(text, in_hash):
     ],
 )
 def test_what_dotnet_reads_as_no_date_is_none(text):
-    assert (parse_iso(text), pad_usual(text)) == (None, None)
+    assert (parse_iso(text), pad_usual(text), trim_usual(text)) == (None, None, None)
 
 
 def test_a_date_says_what_was_assumed_and_cut():
@@ -152,6 +153,10 @@ def test_the_short_cut_is_only_quicker(ticks, digits, zone):
     assert (quick is not None) == (zone == b"+00:00")
     if quick is not None:
         assert quick == offset_text(read(text))
+    trimmed = trim_usual(text)
+    assert (trimmed is not None) == (zone == b"+00:00" and digits == 7)
+    if trimmed is not None:
+        assert trimmed == offset_json(read(text))
 
 
 @given(st.integers(0, MAX_TICKS), st.integers(-14 * 60, 14 * 60))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import UserDict
 
 import pytest
 
 from migrator.engine import dump
 from migrator.models import show, unshow
+from migrator.moves.values import check_value, to_items
 from tests.servers import Place, find_servers
 from tests.support import (
     KEYS,
@@ -43,6 +45,34 @@ migration = Migration(KeyMove(
     forward=lambda key, value: {2}, inverse=lambda key, value: {3},
 ))
 """
+
+
+class Text(bytes):
+    """As good as bytes."""
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ({}, ""),
+        ({b"a": b"1"}, ""),
+        ({Text(b"a"): Text(b"1"), b"b": b"2"}, ""),
+        (UserDict({b"a": b"1"}), "not a dict with names of bytes"),
+        ([b"a"], "not a dict with names of bytes"),
+        ({"a": b"1"}, "not a dict with names of bytes"),
+        ({b"a": b"1", b"b": "2"}, "a value that is not bytes"),
+        ({b"a": b"1", b"b": None}, "a value that is not bytes"),
+        ({b"a": bytearray(b"1")}, "a value that is not bytes"),
+    ],
+)
+def test_what_is_no_hash_is_told(value, fault):
+    assert check_value("hash", value) == fault
+
+
+def test_items_are_flat_and_keep_their_order():
+    assert to_items("hash", {b"b": b"1", b"a": b"2"}) == [b"b", b"1", b"a", b"2"]
+    assert to_items("zset", {b"b": 1.0, b"a": 2.5}) == [b"b", b"1", b"a", b"2.5"]
+    assert to_items("hash", {}) == []
 
 
 @pytest.mark.parametrize("target", ["old", "new"], ids=["same name", "other name"])

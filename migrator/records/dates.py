@@ -55,6 +55,11 @@ def pad_usual(text: bytes) -> bytes | None:
     return text if len(text) == 33 else b"%s.%s+00:00" % (text[:19], _seven(text[20:-6]))
 
 
+def trim_usual(text: bytes) -> bytes | None:
+    """What offset_json(parse_iso(text)) gives, several times faster, for a date of UTC as a hash has it; else None."""
+    return _trim(text[:27]) + b"+00:00" if len(text) == 33 and pad_usual(text) else None
+
+
 def parse_iso(text: bytes) -> Moment | None:
     """ISO 8601 as System.Text.Json reads it, None for anything else."""
     match = _ISO.fullmatch(text)

@@ -19,6 +19,7 @@ from migrator.records.job.fields import (
     known_name,
     whole,
 )
+from migrator.records.job.usual import usual_hash
 from migrator.records.split import read_string, split
 
 _NULL = b"null"
@@ -31,6 +32,12 @@ def hash_from_json(job_id: bytes, text: bytes) -> tuple[dict[bytes, bytes], tupl
     `job_id` is the id as the key has it. Raises Unmappable where the library itself could not read the job, and
     where something would have to be invented: the id, the time of creation, the meaning of a status.
     """
+    usual = usual_hash(job_id, text)
+    return by_rules(job_id, text) if usual is None else (usual, ())
+
+
+def by_rules(job_id: bytes, text: bytes) -> tuple[dict[bytes, bytes], tuple[str, ...]]:
+    """What hash_from_json gives, found value by value: all that is taken, noted or refused is said here."""
     notes: list[str] = []
     stated, unknown = _sort(text, notes)
     _settle(stated, notes)

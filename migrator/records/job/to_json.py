@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from migrator.errors import Unmappable
-from migrator.records.dates import Moment, offset_json, parse_iso, parse_unix, utc_json
+from migrator.records.dates import Moment, offset_json, parse_iso, parse_unix, trim_usual, utc_json
 from migrator.records.job.fields import (
     CANCELED,
     STATUS_NUMBERS,
@@ -39,7 +39,7 @@ def json_from_hash(fields: Mapping[bytes, bytes]) -> bytes:
 
 
 def _known(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    properties = [property_json(field, write(fields[field])) for field, write in WRITERS.items() if field in fields]
+    properties = [_HEADS[field] + write(fields[field]) for field, write in WRITERS.items() if field in fields]
     canceled = b"true" if fields[b"Status"] == CANCELED else b"false"
     return [*properties, property_json(b"IsCanceled", canceled)]
 
@@ -104,6 +104,11 @@ def _date(name: str, print_json: Callable[[Moment], bytes], value: bytes) -> byt
     return b'"%s"' % print_json(moment)
 
 
+def _offset_date(name: str, value: bytes) -> bytes:
+    usual = trim_usual(value)
+    return _date(name, offset_json, value) if usual is None else b'"%s"' % usual
+
+
 WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"Id": write_string,
     b"Name": write_string,
@@ -118,8 +123,9 @@ WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"MaxRetries": partial(int32, "MaxRetries"),
     b"RetryDelayUntil": partial(_date, "RetryDelayUntil", utc_json),
     b"WorkerId": _text_or_null,
-    b"CreatedAt": partial(_date, "CreatedAt", offset_json),
-    b"StartedAt": partial(_date, "StartedAt", offset_json),
-    b"CompletedAt": partial(_date, "CompletedAt", offset_json),
-    b"LastUpdatedAt": partial(_date, "LastUpdatedAt", offset_json),
+    b"CreatedAt": partial(_offset_date, "CreatedAt"),
+    b"StartedAt": partial(_offset_date, "StartedAt"),
+    b"CompletedAt": partial(_offset_date, "CompletedAt"),
+    b"LastUpdatedAt": partial(_offset_date, "LastUpdatedAt"),
 }
+_HEADS = {field: property_json(field, b"") for field in WRITERS}
