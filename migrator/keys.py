@@ -114,6 +114,10 @@ class Keys(Generic[V]):
         match = self._regex.fullmatch(key)
         return Key(key, match.groupdict()) if match else None
 
+    def matches(self, key: bytes) -> bool:
+        """Whether it is one of this family."""
+        return self._regex.fullmatch(key) is not None
+
     def format(self, captures: Mapping[str, bytes]) -> bytes:
         """The key that has these captures."""
         return b"".join(text + (captures[name] if name else b"") for text, name in self._parts)

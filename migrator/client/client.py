@@ -24,7 +24,7 @@ from redis.exceptions import (
 from migrator.client.topology import Cluster, Single
 from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, where
 from migrator.errors import NodeGoneError, UnreachableError
-from migrator.keys import SLOTS, slot_of, slot_tags
+from migrator.keys import SLOTS, Kind, slot_of, slot_tags
 from migrator.scripts import Script
 
 R = TypeVar("R")
@@ -161,17 +161,19 @@ class Client:
         except (*LOST, RedisClusterException):
             return False  # nobody can be asked: wait for somebody
 
-    def page(self, node: Node, cursor: int, glob: bytes, count: int) -> Page:
-        info, answer = self.on_node(node, ("INFO", "server"), ("SCAN", cursor, "MATCH", glob, "COUNT", count))
+    def page(self, node: Node, cursor: int, glob: bytes, count: int, kind: Kind | None = None) -> Page:
+        scan: tuple[Arg, ...] = ("SCAN", cursor, "MATCH", glob, "COUNT", count)
+        info, answer = self.on_node(node, ("INFO", "server"), scan if kind is None else (*scan, "TYPE", kind))
         following, keys = checked(answer)
         return Page(self.process(info), int(following), keys)
 
-    def pages(self, glob: bytes, count: int) -> Iterator[list[bytes]]:
-        """All keys of a pattern on every primary, a page at a time: to look, not to account for (see `Walk`)."""
+    def pages(self, glob: bytes, count: int, kind: Kind | None = None) -> Iterator[list[bytes]]:
+        """All keys of a pattern, or those of one type, on every primary, a page at a time: to look, not to account for
+        (see `Walk`)."""
         for node in self.nodes():
             cursor, begun = 0, False
             while cursor or not begun:
-                page = self.page(node, cursor, glob, count)
+                page = self.page(node, cursor, glob, count, kind)
                 yield page.keys
                 cursor, begun = page.cursor, True
 

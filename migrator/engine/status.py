@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from migrator.client import Command, checked
+from migrator.client import Command
 from migrator.engine.alive import adapters_of
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
 from migrator.engine.session import Session
+from migrator.keys import Kind
 from migrator.ledger import Entry, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import (
@@ -181,16 +182,10 @@ def _complete(run: Run) -> bool:
 
 
 def _template(run: Run, family: Family) -> FamilyStatus:
-    old = new = 0
-    for names, types in _typed_pages(run, family.old_glob):
-        for name, is_type in zip(names, types, strict=True):
-            if family.from_old(name) is None:
-                continue
-            old += is_type == family.kinds["old"]
-            new += family.same_name and is_type == family.kinds["new"]
-    for names, types in _typed_pages(run, family.new_glob):
-        for name, is_type in zip(names, types, strict=True):
-            new += family.from_new(name) is not None and is_type == family.kinds["new"]
+    old = _number(run, family.old_glob, family.kinds["old"], family.has_old)
+    new = _number(run, family.new_glob, family.kinds["new"], family.has_new)
+    if family.same_name:
+        new += _number(run, family.old_glob, family.kinds["new"], family.has_old)
     source, target = family.move.source, family.move.target
     return FamilyStatus(
         name=source.template, source_key=source.template, target_key=target.template,
@@ -199,10 +194,8 @@ def _template(run: Run, family: Family) -> FamilyStatus:
     )  # fmt: skip
 
 
-def _typed_pages(run: Run, glob: bytes) -> Iterator[tuple[list[bytes], list[str]]]:
-    for keys in run.client.pages(glob, PAGE_KEYS):
-        types = run.client.run([Command(key, ("TYPE", key)) for key in keys])
-        yield keys, [checked(reply).decode() for reply in types]
+def _number(run: Run, glob: bytes, kind: Kind, belongs: Callable[[bytes], bool]) -> int:
+    return sum(sum(map(belongs, names)) for names in run.client.pages(glob, PAGE_KEYS, kind))
 
 
 def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:

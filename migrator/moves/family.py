@@ -73,6 +73,17 @@ class Family:
         target = self.move.target.parse(name)
         return self.from_old(self.move.source.format(target)) if target else None
 
+    def has_old(self, name: bytes) -> bool:
+        """Whether `from_old` knows the record, without making it."""
+        return not name.startswith(self._names.prefix) and self.move.source.matches(name)
+
+    def has_new(self, name: bytes) -> bool:
+        """Whether `from_new` knows the record, without making it."""
+        if self.same_name:
+            source = self._names.parse_beside("staged", self._id, name)
+            return source is not None and self.has_old(source)
+        return self.from_new(name) is not None
+
     def from_retired(self, name: bytes) -> Pair | None:
         source = self._names.parse_beside("old", self._id, name)
         return self.from_old(source) if source is not None else None
