@@ -1,7 +1,8 @@
 """One member of a collection, copied in windows: a page is read once and added with NX, without comparing.
 
-What keeps a window from bringing back a deleted member is a log of deletes, one for each epoch of `expanded`. The
-collection lives as long as it has a member; it may also expire, which no log tells.
+What keeps a window from bringing back a deleted member is a log of deletes, one for each epoch of `expanded`. Its
+length is all that is looked at, so in Redis it is a count in the marker, which only goes up. The collection lives as
+long as it has a member; it may also expire, which no log tells.
 """
 
 from __future__ import annotations
