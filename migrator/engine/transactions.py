@@ -52,8 +52,8 @@ class Transactions:
         """
         todo = list(pairs)
         with suppress(*LOST), Lanes(visit.node, LANES) as lanes:
-            self._learn(visit, lanes)
-            for _ in lanes.run(self._works(lanes, todo, left)):
+            works = self._works(lanes, todo, left) if self._learn(visit, lanes) else ()
+            for _ in lanes.run(works):
                 yield from self._told
                 self._told.clear()
         yield from self._told
@@ -63,11 +63,14 @@ class Transactions:
             left += batch
         self._under_way.clear()
 
-    def _learn(self, visit: Visit, lanes: Lanes) -> None:
-        """Before Redis 7 an expiry cannot be read exactly: a key that has one goes the other way."""
+    def _learn(self, visit: Visit, lanes: Lanes) -> bool:
+        """Whether there are transactions: without MULTI what follows it would be carried out at once. Before Redis 7
+        an expiry cannot be read exactly: a key that has one goes the other way."""
         pinned(self._run, visit, lanes)
-        unknown = any(isinstance(reply, ResponseError) for (reply,) in lanes.ask(("PEXPIRETIME", self._marker)))
-        self._expiry = "PTTL" if unknown else "PEXPIRETIME"
+        answers = lanes.ask(("PEXPIRETIME", self._marker), ("MULTI",), ("EXEC",))
+        exact = not any(isinstance(answer[0], ResponseError) for answer in answers)
+        self._expiry = "PEXPIRETIME" if exact else "PTTL"
+        return all(answer[1:] == [b"OK", []] for answer in answers)
 
     @property
     def _marker(self) -> bytes:
