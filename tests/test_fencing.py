@@ -79,7 +79,7 @@ class Scene:
         """Until the server has carried out what was held: a script, or a transaction to its end."""
         transactions = self._transactions()
         held.release()
-        if held.reply().startswith(b"+OK"):
+        if held.reply().startswith(b"+QUEUED"):
             wait_for(lambda: self._transactions() > transactions, "the transaction to be delivered")
 
     def _transactions(self) -> int:
@@ -107,9 +107,9 @@ def proxy(scene: Scene) -> Iterator[Proxy]:
 
 
 def calls(name: str) -> Predicate:
-    """A script; or MULTI, with all that follows it."""
+    """A script; or the first write of a transaction, with all that follows it."""
     if name == "multi":
-        return lambda command: command == b"*1\r\n$5\r\nMULTI\r\n"
+        return lambda command: b"\r\nHSET\r\n" in command[:20]
     sha = script(name).sha
     return lambda command: sha in command[:200] and b"EVALSHA" in command[:30]
 
