@@ -26,12 +26,21 @@ _INFO = b"run_id:0123456789abcdef\r\nrole:master\r\nconnected_slaves:0\r\n# Keys
 _ANSWERS: dict[bytes, Reply] = {b"INFO": _INFO, b"ROLE": [b"master", 0, []]}
 
 
+class _Kept(dict[bytes, Any]):
+    """All keys, and how often each was changed in a schedule."""
+
+    def __init__(self, items: Mapping[bytes, Any], touched: Mapping[bytes, int]) -> None:
+        super().__init__(items)
+        self.touched = dict(touched)
+
+
 class FakeServer:
     """Runs commands, one at a time."""
 
     def __init__(self) -> None:
         self._server = fakeredis.FakeServer(version=(7, 2))
         self._connection = fakeredis.FakeRedis(server=self._server, protocol=2).connection_pool.get_connection()
+        self._touched: dict[bytes, int] = {}
         self._load()
 
     @contextmanager
@@ -58,8 +67,7 @@ class FakeServer:
         if (name := as_bytes(words[0]).upper()) in _ANSWERS:
             return _ANSWERS[name]
         if name == b"WATCH":
-            seen = self._seen(words[1:])
-            return [seen.get(key) for key in words[1:]]
+            return [self._touched.get(key, 0) for key in words[1:]]
         if name == b"EXEC":
             return self._transaction(*words[1:])
         items = self._server.dbs[0]._dict
@@ -71,10 +79,9 @@ class FakeServer:
         except ResponseError as error:
             return error
 
-    def _transaction(self, watched: Sequence[tuple[bytes, bytes | None]], queued: Sequence[Words]) -> Reply:
-        """Nothing if one of the watched keys is not what it was; here, that it is the same again counts as the same."""
-        seen = self._seen(key for key, _ in watched)
-        if any(seen.get(key) != was for key, was in watched):
+    def _transaction(self, watched: Sequence[tuple[bytes, int]], queued: Sequence[Words]) -> Reply:
+        """Nothing if one of the watched keys was touched since, be it that it is the same again."""
+        if any(self._touched.get(key, 0) != times for key, times in watched):
             return None
         return [self.run(words) for words in queued]
 
@@ -85,6 +92,7 @@ class FakeServer:
         reply = self.run(words)
         after = self._seen(may)
         wrote = frozenset(key for key in may if before.get(key) != after.get(key))
+        self._touched |= {key: self._touched.get(key, 0) + 1 for key in wrote}
         return reply, footprint(words, reply).done(wrote, wrote & before.keys() & after.keys())
 
     def _seen(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -93,11 +101,12 @@ class FakeServer:
 
     def keep(self) -> dict[bytes, Any]:
         """All keys as they are now. A write makes a copy of what it changes, so this one does not change any more."""
-        return dict(self._server.dbs[0]._dict)
+        return _Kept(self._server.dbs[0]._dict, self._touched)
 
     def put_back(self, kept: Mapping[bytes, Any]) -> None:
         """Past the database's own methods: nobody waits here for a key, and nothing expires in the time of a test."""
         self._server.dbs[0]._dict = dict(kept)
+        self._touched = dict(kept.touched) if isinstance(kept, _Kept) else {}
 
 
 class Pool:
@@ -124,7 +133,7 @@ class _Connection:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._watches: list[tuple[bytes, bytes | None]] = []
+        self._watches: list[tuple[bytes, int]] = []
         self._queued: list[Words] | None = None
         self._waiting: list[list[bytes]] = []
         self._sock = pool
