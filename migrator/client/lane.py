@@ -89,7 +89,7 @@ class Lanes:
                 return
 
     def _step(self, work: Work, replies: list[Reply] | None) -> bool:
-        """Whether it goes on; one that ends has had all its answers."""
+        """Whether it goes on. Of one that ended early, the answers that still come are dropped."""
         try:
             work.send(replies)  # type: ignore[arg-type] # a generator is begun with None
         except StopIteration:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from migrator.engine import windows
 from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
-from migrator.engine.overlap import starts
 from migrator.engine.run import Run
 from migrator.engine.transactions import Transactions
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
@@ -53,10 +52,7 @@ def _keys_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
-        if quick.open_to(visit):
-            left: list[Pair] = []
-            yield from quick.copy(visit, pairs, left)
-            pairs = left
+        pairs = yield from quick.copy(visit, pairs)
         too_large: list[Pair] = []
         for batch in key_batches(run, family, "old", pairs, too_large):
             yield Progress(copy_keys(run, family, FORWARD, batch))
@@ -70,10 +66,7 @@ def _members_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
         yield Progress(ignored)
-        left = starts(visit, pairs, "old")
-        if windows.open_to(run, family, visit):
-            left = []
-            yield from windows.copy_collections(run, family, visit, pairs, left)
+        left = yield from windows.copy_collections(run, family, visit, pairs)
         for pair, cursor in left:
             yield from copy_collection(run, family, replace(visit, start=Place(pair.old, cursor)), pair)
 

@@ -6,20 +6,18 @@ The two are read one after the other, so what differs here is only suspected: ro
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Work
+from migrator.engine.backfill import PAGE_MEMBERS
 from migrator.engine.overlap import Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Visit
-from migrator.keys import Kind
-from migrator.moves.family import Family, Member, Pair
-from migrator.moves.values import member_from_wire, members_from_page, scan_words
-
-BATCH = 500  # members in round two
-_ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
+from migrator.moves.family import Family, Member, Pair, Side
+from migrator.moves.values import ask_words, member_from_wire, members_from_page, scan_words
 
 # Round two of some members of a collection; what it counted.
 Judge = Callable[[Pair, Sequence[Member]], Counter[str]]
@@ -37,22 +35,17 @@ def open_to(run: Run, family: Family, visit: Visit) -> bool:
     return run.client.named(visit.run_id) and fields_never_expire(run, family, visit)
 
 
-def old_against_new(
-    run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], tally: Tally, judge: Judge, left: Left
-) -> Iterator[Progress]:
-    """Every old member has its new one; what is to be done the other way is put in `left`."""
+def round_one(
+    run: Run, family: Family, visit: Visit, side: Side, pairs: Sequence[Pair], tally: Tally, judge: Judge
+) -> Generator[Progress, None, Left]:
+    """From the old side: every old member has its new one. From the new side: every new member has an old one it comes
+    from. Returns what is to be done the other way: all, where members are not read in bulk."""
+    all_ = starts(visit, pairs, side)
+    if not open_to(run, family, visit):
+        return all_
     told: list[Progress] = []
-    all_ = [_Old(family, pair, cursor, tally, judge, told) for pair, cursor in starts(visit, pairs, "old")]
-    yield from carry(run, visit, all_, told, left)
-
-
-def new_against_old(
-    run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], tally: Tally, judge: Judge, left: Left
-) -> Iterator[Progress]:
-    """Every new member has an old one it comes from."""
-    told: list[Progress] = []
-    all_ = [_New(family, pair, cursor, tally, judge, told) for pair, cursor in starts(visit, pairs, "new")]
-    yield from carry(run, visit, all_, told, left)
+    kind = _Old if side == "old" else _New
+    return (yield from carry(run, visit, [kind(family, p, at, tally, judge, told) for p, at in all_], told))
 
 
 @dataclass
@@ -113,8 +106,8 @@ class _Side:
     def _settle(self, batch: _Batch, found: list[Reply]) -> None:
         suspects = [*self._suspects(batch, found), *batch.odd]
         counts = self._tally.equal(len(batch.members) - len(suspects)) if self._counts else Counter[str]()
-        for start in range(0, len(suspects), BATCH):
-            counts.update(self._judge(self.pair, suspects[start : start + BATCH]))
+        for start in range(0, len(suspects), PAGE_MEMBERS):
+            counts.update(self._judge(self.pair, suspects[start : start + PAGE_MEMBERS]))
         self.cursor = batch.cursor
         self._told.append(Progress(counts, Place(self._key, batch.cursor)))
 
@@ -138,7 +131,7 @@ class _Old(_Side):
         entries, odd = self._family.map_page(self.pair, members)
         batch = _Batch(cursor, members, [value for value, _, _ in entries], odd)
         names = [new for _, new, _ in entries]
-        return batch, (_ASK[self._family.kinds["new"]], self.pair.new, *names) if names else ()
+        return batch, ask_words(self._family.kinds["new"], self.pair.new, names) if names else ()
 
     def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
         kind = self._family.kinds["new"]
@@ -170,8 +163,8 @@ class _New(_Side):
         if not flat or not self._tally.wanted():
             return _Batch(cursor, []), ()
         pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(flat[::2], flat[1::2], strict=True))
-        origins = self._family.origins(self.pair, pairs)
-        return _Batch(cursor, pairs), (_ASK[self._family.kinds["old"]], self.pair.old, *origins)
+        origins = self._family.origins(self.pair, pairs, partial(member_from_wire, kind))
+        return _Batch(cursor, pairs), ask_words(self._family.kinds["old"], self.pair.old, origins)
 
     def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
         if None not in found and 0 not in found:

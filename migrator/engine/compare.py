@@ -9,18 +9,16 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from migrator.client import LOST, Arg, Command, Lanes, Reply, ResponseError, Work, checked
+from migrator.client import Arg, Command, Lanes, Reply, ResponseError, Work, checked
 from migrator.engine import bulk
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import (
     FIELD_TTL,
     TOO_LARGE,
-    Member,
     Way,
     copy_keys,
     copy_members,
@@ -29,12 +27,12 @@ from migrator.engine.copy import (
     foreign_type,
     key_batches,
 )
-from migrator.engine.overlap import pinned, starts
+from migrator.engine.overlap import overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import Unmappable
 from migrator.keys import Kind
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import (
     digest,
     from_items,
@@ -191,12 +189,10 @@ def _judged(run: Run, family: Family, visit: Visit, batches: Iterable[list[Pair]
             del under_way[id(batch)]
             found.append([_judge(run, family, *three) for three in _both_sides(batch, reply)])
 
-    with suppress(*LOST), Lanes(visit.node, 1) as lanes:
-        pinned(run, visit, lanes, "pair")
-        for _ in lanes.run((work(lanes, batch) for batch in batches), _UNDER_WAY):
-            yield from found
-            found.clear()
-    yield from found
+    def works(lanes: Lanes, _: float) -> Iterator[Work]:
+        return (work(lanes, batch) for batch in batches)
+
+    yield from overlapped(run, visit, works, found, "pair", width=_UNDER_WAY)
     # What a lost connection or a refusal left, and what had not been begun.
     for batch in (*under_way.values(), *batches):
         yield judge_keys(run, family, batch)
@@ -332,11 +328,8 @@ def _old_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
-        left = starts(visit, pairs, "old")
-        if bulk.open_to(run, family, visit):
-            left = []
-            judge = partial(_settle_members, run, family, outcome)
-            yield from bulk.old_against_new(run, family, visit, pairs, outcome, judge, left)
+        judge = partial(_settle_members, run, family, outcome)
+        left = yield from bulk.round_one(run, family, visit, "old", pairs, outcome, judge)
         for pair, start in left:
             is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
             if is_type not in (kind, "none"):
@@ -466,11 +459,8 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_new, visit.keys))
-        left = starts(visit, pairs, "new")
-        if bulk.open_to(run, family, visit):
-            left = []
-            judge = partial(_judge_new, run, family, outcome)
-            yield from bulk.new_against_old(run, family, visit, pairs, outcome, judge, left)
+        judge = partial(_judge_new, run, family, outcome)
+        left = yield from bulk.round_one(run, family, visit, "new", pairs, outcome, judge)
         for pair, start in left:
             key = pair.new
             if run.client.one(key, "TYPE", key).decode() != kind:
@@ -485,7 +475,7 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
 def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
     """Only what has no old member is counted here; the rest was judged from the old side."""
-    origins = {name: family.origin_or_name(pair, name, value) for name, value in batch}
+    origins = dict(zip((name for name, _ in batch), family.origins(pair, batch), strict=True))
     extras = _extras(run, family, pair, origins)
     wrong = len(extras)
     if outcome.drop_extras and outcome.repair is not None and extras:

@@ -11,10 +11,11 @@ from migrator.client import Arg, Command, Reply, ResponseError, checked
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.keys import Kind
-from migrator.moves.family import Family, Pair, Side
+from migrator.moves.family import Family, Member, Pair, Side
 from migrator.moves.values import (
     MemberValue,
     Value,
+    ask_words,
     count_words,
     digest,
     from_reply,
@@ -220,9 +221,6 @@ def reject_too_large(run: Run, pairs: Sequence[Pair]) -> Counter[str]:
     return counts
 
 
-Member = tuple[bytes, MemberValue]
-
-
 def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[Member]) -> Counter[str]:
     """Copies members of one collection (at most 1000)."""
     counts: Counter[str] = Counter(scanned=len(members))
@@ -240,7 +238,7 @@ def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequen
                 run.quarantine.release(pair, name)
             else:
                 _reject(run, pair, name, FAULT_CODES[code], digest([member_to_wire(kind, value)]), counts)
-        todo = read_members(run, kind, way.names(pair)[0], changed, counts)
+        todo = read_again(run, kind, way.names(pair)[0], changed, counts)
         if todo:
             breathe(run)
     return counts
@@ -309,11 +307,10 @@ def drop_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequen
     refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
 
 
-def read_members(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
+def read_again(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
     if not names:
         return []
-    ask = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}[kind]
-    reply = run.client.run([Command(key, (ask, key, *names))])[0]
+    reply = run.client.run([Command(key, ask_words(kind, key, names))])[0]
     values = [None] * len(names) if isinstance(reply, ResponseError) else reply
     found: list[Member] = []
     for name, value in zip(names, values, strict=True):

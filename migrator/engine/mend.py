@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from migrator.client import Reply
 from migrator.engine.compare import drifts, read_members, read_pairs
-from migrator.engine.copy import BACKWARD, FAULT_CODES, KeyJob, Member, MemberJob, breathe, write_keys, write_members
+from migrator.engine.copy import BACKWARD, FAULT_CODES, KeyJob, MemberJob, breathe, write_keys, write_members
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import MemberValue, Value, digest, from_items, member_from_wire, member_to_wire, to_items
 
 # What an old record becomes, given the new one: its items; None where nothing is known for it.

@@ -1,22 +1,24 @@
-"""Collections of one page of a walk, several at a time, with reading, mapping and writing overlapped."""
+"""One page of a walk, with reading, mapping and writing overlapped; of collections, several at a time."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from migrator.client import LOST, Lanes, Work
 from migrator.engine.run import Run
 from migrator.engine.walk import NodeRestartedError, Progress, Visit
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Pair, Side
 from migrator.scripts import script
 
 COUNT = 1000  # members a page
 WIDTH = 8  # collections at a time
 Left = list[tuple[Pair, int]]  # collections that are to be done the other way, each with the cursor to begin at
+Works = Callable[[Lanes, float], Iterable[Work]]  # for lanes, and the seconds of a round trip
+T = TypeVar("T")
 _PER_SECOND = 500_000  # members that are read in one second, about
 _FIELDS_WITH_TTL = re.compile(rb"(?:subexpiry|keys_with_volatile_items)=(\d+)")
 
@@ -31,37 +33,46 @@ class Collection(Protocol):
     def work(self, lanes: Lanes, count: int) -> Work: ...
 
 
-def carry(
-    run: Run, visit: Visit, all_: Sequence[Collection], told: list[Progress], left: Left, *names: str
-) -> Iterator[Progress]:
-    """Carries all out and passes on what they tell; the rest is put in `left`. `names`: the scripts they call.
-
-    Raises NodeRestartedError if the node is no longer the process whose page this is.
-    """
-    with suppress(*LOST), Lanes(visit.node, 1) as lanes:
-        count = page_count(pinned(run, visit, lanes, *names))
-        for _ in lanes.run((one.work(lanes, count) for one in all_), WIDTH):
+def overlapped(
+    run: Run, visit: Visit, works: Works, told: list[T], *names: str, lanes: int = 1, width: int = 1
+) -> Iterator[T]:
+    """Carries works out and passes on what they put in `told`; a lost connection ends it. `names`: the scripts they
+    call. Raises NodeRestartedError if the node is no longer the process whose page this is."""
+    with suppress(*LOST), Lanes(visit.node, lanes) as open_lanes:
+        for _ in open_lanes.run(works(open_lanes, pinned(run, visit, open_lanes, *names)), width):
             yield from told
             told.clear()
     yield from told
     told.clear()
-    left += [(one.pair, one.cursor) for one in all_ if not one.done]
 
 
-def starts(visit: Visit, pairs: Sequence[Pair], key: str) -> Left:
-    """Each with the cursor to begin at: where the visit starts, for the one it starts in. `key`: "old" or "new"."""
-    return [(pair, visit.start.inner if getattr(pair, key) == visit.start.key else 0) for pair in pairs]
+def carry(
+    run: Run, visit: Visit, all_: Sequence[Collection], told: list[Progress], *names: str
+) -> Generator[Progress, None, Left]:
+    """Carries all out and passes on what they tell; returns what is to be done the other way."""
+
+    def works(lanes: Lanes, seconds: float) -> Iterator[Work]:
+        return (one.work(lanes, page_count(seconds)) for one in all_)
+
+    yield from overlapped(run, visit, works, told, *names, width=WIDTH)
+    return [(one.pair, one.cursor) for one in all_ if not one.done]
+
+
+def starts(visit: Visit, pairs: Sequence[Pair], side: Side) -> Left:
+    """Each with the cursor to begin at: where the visit starts, for the one it starts in."""
+    names = [pair.old if side == "old" else pair.new for pair in pairs]
+    return [(p, visit.start.inner if n == visit.start.key else 0) for p, n in zip(pairs, names, strict=True)]
 
 
 def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
     """Makes sure that lanes lead to the process whose page this is, and that it knows these scripts; returns the
-    seconds of a round trip. Raises NodeRestartedError."""
-    for _, info, *_ in lanes.ask(("PING",), ("INFO", "server"), *(("SCRIPT", "LOAD", script(n).text) for n in names)):
-        if run.client.process(info) != visit.run_id:
-            raise NodeRestartedError
+    seconds of that round trip. Raises NodeRestartedError."""
     begun = time.monotonic()
-    lanes.ask(("PING",))
-    return time.monotonic() - begun
+    answers = lanes.ask(("INFO", "server"), *(("SCRIPT", "LOAD", script(name).text) for name in names))
+    seconds = time.monotonic() - begun
+    if any(run.client.process(info) != visit.run_id for info, *_ in answers):
+        raise NodeRestartedError
+    return seconds
 
 
 def page_count(seconds: float) -> int:

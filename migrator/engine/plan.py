@@ -118,7 +118,7 @@ def _count(run: Run, family: Family) -> tuple[Counts, list[bytes]]:
     keys: list[bytes] = []
     number = seen = 0
     for page in run.client.pages(family.old_glob, _SCAN_COUNT):
-        mine = [key for key in page if family.from_old(key) is not None]
+        mine = [key for key in page if family.has_old(key)]
         number, seen = number + len(mine), seen + _SCAN_COUNT
         # Every so many, so that the sample comes from the whole walk and not from its start.
         keys = (keys + mine)[:: 2 if len(keys) + len(mine) > 2 * SAMPLE_KEYS else 1]
@@ -131,7 +131,7 @@ def _count(run: Run, family: Family) -> tuple[Counts, list[bytes]]:
 def _estimate(run: Run, family: Family) -> Counts:
     total = sum(checked(run.client.on_node(node, ("DBSIZE",))[0]) for node in run.client.nodes())
     drawn = random_keys(run.client, SAMPLE_KEYS)
-    share = sum(family.from_old(key) is not None for key in drawn) / max(1, len(drawn))
+    share = sum(map(family.has_old, drawn)) / max(1, len(drawn))
     low, high = wilson(share, len(drawn))
     return Counts(estimate=round(share * total), low=int(low * total), high=math.ceil(high * total))
 

@@ -10,7 +10,7 @@ from migrator.client import Arg
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, scan
-from migrator.engine.copy import BATCH_BYTES, Member, MemberJob, key_batches
+from migrator.engine.copy import BATCH_BYTES, MemberJob, key_batches
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import by_inverse, from_saved, mend_keys, mend_members, mend_members_by_inverse
@@ -20,7 +20,7 @@ from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import from_items, member_from_wire, member_to_wire
 from migrator.snapshot import backup
 from migrator.snapshot.ndjson import Line

@@ -102,7 +102,7 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
     def step(visit: Visit) -> Iterator[Progress]:
         gone: list[bytes] = []
         for key in visit.keys:
-            if family.from_old(key) is None and family.from_new(key) is None:
+            if not (family.has_old(key) or family.has_new(key)):
                 continue
             kind = run.client.one(key, "TYPE", key).decode()
             if kind not in kinds:

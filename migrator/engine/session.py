@@ -205,10 +205,10 @@ class Session:
 
     def _new_shape(self, family: Family, keys: set[bytes]) -> bool:
         """Whether any of these keys is a record in the new shape, also under the name both shapes share."""
-        mine = [key for key in keys if family.from_old(key) or family.from_new(key)]
+        mine = [key for key in keys if family.has_old(key) or family.has_new(key)]
         types = self.client.run([Command(key, ("TYPE", key)) for key in mine])
         return any(
-            family.kinds["new"] == checked(reply).decode() and (family.same_name or family.from_new(key))
+            family.kinds["new"] == checked(reply).decode() and (family.same_name or family.has_new(key))
             for key, reply in zip(mine, types, strict=True)
         )
 

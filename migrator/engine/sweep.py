@@ -230,7 +230,7 @@ def save_native(run: Run, epoch: int) -> None:
         def step(visit: Visit, family: Family = family, saving: list[Backup] = saving) -> Iterator[Progress]:
             types = run.client.run([Command(key, ("TYPE", key)) for key in visit.keys])
             is_new = [checked(reply).decode() == family.kinds["new"] for reply in types]
-            keys = [k for k, new in zip(visit.keys, is_new, strict=True) if new and family.from_old(k)]
+            keys = [k for k, new in zip(visit.keys, is_new, strict=True) if new and family.has_old(k)]
             if keys and not saving:
                 saving.append(open_backup(run, epoch))
             for line in dump.bounded(run.client, run.client.db, family.kinds["new"], [(key, key) for key in keys]):

@@ -8,17 +8,18 @@ script.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
-from migrator.client import LOST, Arg, Lanes, Reply, ResponseError, Work
+from migrator.client import Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.copy import FORWARD
-from migrator.engine.overlap import pinned
+from migrator.engine.overlap import overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import to_items, write_words
+from migrator.phases.markers import FIELDS, marker_of
 
 LANES = 4
 MOST = 100  # records a batch: under 1 ms of the server's time
@@ -38,35 +39,24 @@ class Transactions:
         self._size = self._most
         self._expiry: Arg = "PEXPIRETIME"
         self._told: list[Progress] = []
-        self._under_way: dict[int, list[Pair]] = {}
+        self._moved: set[int] = set()  # of this page's records, by id()
 
     def open_to(self, visit: Visit) -> bool:
         """Whether they may be used: for strings, where all keys of a batch are in one slot."""
         known = self._run.client.named(visit.run_id)
         return known and self._family.kinds["old"] == "string" and len(self._run.markers.slots) == 1
 
-    def copy(self, visit: Visit, pairs: Sequence[Pair], left: list[Pair]) -> Iterator[Progress]:
-        """Copies records of one node; what is to be done the other way is put in `left`.
+    def copy(self, visit: Visit, pairs: Sequence[Pair]) -> Generator[Progress, None, list[Pair]]:
+        """Copies records of one node; returns those that are to be done the other way: all, where this is not open."""
+        self._moved.clear()
+        if self.open_to(visit):
+            works = partial(self._works, list(pairs))
+            yield from overlapped(self._run, visit, works, self._told, lanes=LANES)
+        return [pair for pair in pairs if id(pair) not in self._moved]
 
-        Raises NodeRestartedError if the node is no longer the process whose page this is.
-        """
-        todo = list(pairs)
-        with suppress(*LOST), Lanes(visit.node, LANES) as lanes:
-            works = self._works(lanes, todo, left) if self._learn(visit, lanes) else ()
-            for _ in lanes.run(works):
-                yield from self._told
-                self._told.clear()
-        yield from self._told
-        self._told.clear()
-        left += todo
-        for batch in self._under_way.values():
-            left += batch
-        self._under_way.clear()
-
-    def _learn(self, visit: Visit, lanes: Lanes) -> bool:
+    def _learn(self, lanes: Lanes) -> bool:
         """Whether there are transactions: without MULTI what follows it would be carried out at once. Before Redis 7
         an expiry cannot be read exactly: a key that has one goes the other way."""
-        pinned(self._run, visit, lanes)
         answers = lanes.ask(("PEXPIRETIME", self._marker), ("MULTI",), ("EXEC",))
         exact = not any(isinstance(answer[0], ResponseError) for answer in answers)
         self._expiry = "PEXPIRETIME" if exact else "PTTL"
@@ -76,19 +66,20 @@ class Transactions:
     def _marker(self) -> bytes:
         return self._run.markers.key(self._run.markers.slots[0])
 
-    def _works(self, lanes: Lanes, todo: list[Pair], left: list[Pair]) -> Iterator[Work]:
+    def _works(self, todo: list[Pair], lanes: Lanes, _: float) -> Iterator[Work]:
+        if not self._learn(lanes):
+            return
         while todo:
             batch = todo[: self._size]
             del todo[: self._size]
-            yield self._work(lanes, batch, left)
+            yield self._work(lanes, batch)
 
-    def _work(self, lanes: Lanes, batch: list[Pair], left: list[Pair]) -> Work:
-        self._under_way[id(batch)] = batch
+    def _work(self, lanes: Lanes, batch: list[Pair]) -> Work:
         olds = [pair.old for pair in batch]
         lanes.send(
             ("UNWATCH",),
             ("WATCH", self._marker, *olds),
-            ("HMGET", self._marker, "phase", "epoch", "fence", "token"),
+            ("HMGET", self._marker, *FIELDS),
             ("EXISTS", *(pair.new for pair in batch)),
             *(("GETRANGE", old, 0, LARGE - 1) for old in olds),
             *((self._expiry, old) for old in olds),
@@ -98,23 +89,16 @@ class Transactions:
         if ready:
             lanes.send(("MULTI",), *(words for _, commands in ready for words in commands), ("EXEC",))
             ready = self._done(ready, (yield)[-1])
-        del self._under_way[id(batch)]
-        moved = {pair.old for pair, _ in ready}
-        left += [pair for pair in batch if pair.old not in moved]
-        self._told.append(Progress({"scanned": len(moved), "moved": len(moved)}))
+        self._moved.update(id(pair) for pair, _ in ready)
+        self._told.append(Progress({"scanned": len(ready), "moved": len(ready)}))
 
     def _ready(self, batch: list[Pair], replies: list[Reply]) -> list[Ready]:
         """The records that can be written now."""
         _, watched, marker, there, *answers = replies
-        if watched != b"OK" or not self._allowed(marker) or there != 0:
+        if watched != b"OK" or not self._guard.allows(marker_of(self._run.id, marker)) or there != 0:
             return []
         found = zip(batch, answers[: len(batch)], answers[len(batch) :], strict=True)
         return [(pair, commands) for pair, text, at in found if (commands := self._commands(pair, text, at))]
-
-    def _allowed(self, marker: Reply) -> bool:
-        guard = self._guard
-        wanted = [b"%d" % guard.epoch, b"%d" % guard.fence.number, guard.fence.token.encode()]
-        return isinstance(marker, list) and marker[1:] == wanted and (marker[0] or b"").decode() in guard.phases
 
     def _commands(self, pair: Pair, text: Reply, at: Reply) -> list[tuple[Arg, ...]]:
         """What writes the new shape; nothing where the other way has to look at the record."""

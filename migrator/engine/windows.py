@@ -8,12 +8,12 @@ window that finds the count changed is compared member by member, as everything 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Work
-from migrator.engine.copy import FORWARD, copy_members, read_members
+from migrator.engine.copy import FORWARD, copy_members, read_again
 from migrator.engine.overlap import Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Counts, Place, Progress, Visit
@@ -29,7 +29,6 @@ CHUNK = 1000  # members a script: about 2 ms of the server's time
 _PHASES: tuple[Phase, ...] = ("expanded",)
 _TARGETS: tuple[Kind, ...] = ("zset", "set")
 _AHEAD = 4  # chunks under way once nothing is left to read
-NOWHERE = Place()
 _score = itemgetter(0)
 
 
@@ -51,7 +50,7 @@ class Chunk:
 
     deletes: bytes
     entries: list[Entry]
-    place: Place = NOWHERE
+    place: Place = field(default_factory=Place)
 
 
 @dataclass
@@ -67,7 +66,6 @@ class Collection:
     def __init__(self, run: Run, family: Family, pair: Pair, cursor: int, filled: Filled, told: list[Progress]) -> None:
         self.pair, self.cursor, self.done = pair, cursor, False
         self._run, self._family, self._filled, self._told = run, family, filled, told
-        self._count = CHUNK
         self._marker = run.markers.key_for(pair.old)
         self._head: list[Arg] = [*run.guard(*_PHASES).args(), family.kinds["old"], family.kinds["new"]]
         self._window: list[Entry] = []
@@ -76,9 +74,8 @@ class Collection:
 
     def work(self, lanes: Lanes, count: int) -> Work:
         """Asks for the next page before it looks at this one, and sends a chunk with each: neither side waits."""
-        self._count = count
         asked: deque[Chunk | None] = deque()  # None: a page
-        self._ask_page(lanes, asked, self.cursor)
+        self._ask_page(lanes, asked, self.cursor, count)
         while asked:
             replies = yield
             chunk = asked.popleft()
@@ -89,7 +86,7 @@ class Collection:
             else:
                 deletes, cursor, flat = page
                 if cursor:
-                    self._ask_page(lanes, asked, cursor)
+                    self._ask_page(lanes, asked, cursor, count)
                     self._send_chunks(lanes, asked, 1 + len(flat) // 2 // CHUNK)
                 self._take(deletes, flat)
                 if not cursor or self._filled.members >= self._run.rate.at_once(WINDOW):
@@ -99,8 +96,8 @@ class Collection:
         self._run.quarantine.release(self.pair)
         self.done = True
 
-    def _ask_page(self, lanes: Lanes, asked: deque[Chunk | None], cursor: int) -> None:
-        words = scan_words(self._family.kinds["old"], self.pair.old, cursor, self._count)
+    def _ask_page(self, lanes: Lanes, asked: deque[Chunk | None], cursor: int, count: int) -> None:
+        words = scan_words(self._family.kinds["old"], self.pair.old, cursor, count)
         lanes.send(("HGET", self._marker, "deletes"), words)
         asked.append(None)
 
@@ -152,7 +149,7 @@ class Collection:
     def _compare(self, names: list[bytes]) -> Counter[str]:
         """Read again and copied by compare-and-set."""
         counts: Counter[str] = Counter()
-        members = read_members(self._run, self._family.kinds["old"], self.pair.old, names, counts)
+        members = read_again(self._run, self._family.kinds["old"], self.pair.old, names, counts)
         counts["scanned"] = counts["vanished"]
         return counts + copy_members(self._run, self._family, FORWARD, self.pair, members)
 
@@ -170,9 +167,12 @@ def _page(replies: Sequence[Reply]) -> tuple[bytes, int, list[bytes]] | None:
     return deletes or b"0", int(answer[0]), answer[1]
 
 
-def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pair], left: Left) -> Iterator[Progress]:
-    """Copies collections of one node; what is to be done the other way is put in `left`."""
+def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pair]) -> Generator[Progress, None, Left]:
+    """Copies collections of one node; returns what is to be done the other way: all, where windows are not open."""
+    all_ = starts(visit, pairs, "old")
+    if not open_to(run, family, visit):
+        return all_
     told: list[Progress] = []
     filled = Filled()
-    all_ = [Collection(run, family, pair, cursor, filled, told) for pair, cursor in starts(visit, pairs, "old")]
-    yield from carry(run, visit, all_, told, left, "copy_window")
+    under_way = [Collection(run, family, pair, cursor, filled, told) for pair, cursor in all_]
+    return (yield from carry(run, visit, under_way, told, "copy_window"))

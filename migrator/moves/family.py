@@ -10,7 +10,7 @@ from migrator.errors import Unmappable
 from migrator.keys import Key, Kind
 from migrator.moves.migration import Move
 from migrator.moves.move import KeyMove, Mapped, MemberMove
-from migrator.moves.values import MemberValue, Value, check_member_value, check_value, member_from_wire
+from migrator.moves.values import MemberValue, Value, check_member_value, check_value
 from migrator.names import Names
 
 Side = Literal["old", "new"]
@@ -162,39 +162,37 @@ class Family:
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
         return entry
 
-    def origins(self, pair: Pair, members: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """The source members that many target members come from, values as Redis replies them; the very name where
-        none maps to it."""
-        move, key, kind = self.move, pair.key, self.kinds["new"]
-        assert isinstance(move, MemberMove)
-        if (named := move.origin) is not None:
-            return [named(key, name) for name, _ in members]
-        if move.inverse is None:
-            return [name for name, _ in members]
-        return [self.origin_or_name(pair, name, member_from_wire(kind, value)) for name, value in members]
-
-    def origin_or_name(self, pair: Pair, name: bytes, value: MemberValue) -> bytes:
-        """Nothing maps to a name that has no origin: it is extra, unless an old member has that very name."""
-        try:
-            return self.origin(pair, name, value)
-        except Unmappable:
-            return name
-
-    def _naming(self, pair: Pair) -> Callable[[bytes, MemberValue], bytes]:
-        """`origin` of the members of one collection, with one call less for each."""
-        move, key = self.move, pair.key
-        assert isinstance(move, MemberMove)
-        if (named := move.origin) is not None:
-            return lambda new, _: named(key, new)
-        return lambda new, value: self.origin(pair, new, value)
+    def origins(
+        self, pair: Pair, members: Sequence[tuple[bytes, Any]], read: Callable[[Any], MemberValue] = lambda value: value
+    ) -> list[bytes]:
+        """The source members that many target members come from. Where none maps to it, the very name: it is extra,
+        unless an old member has that name. `read` makes a value of what is given; only where a name depends on it."""
+        origin, found = self._naming(pair), list[bytes]()
+        valued = self.move.inverse is not None and self._named is None
+        for name, value in members:
+            try:
+                found.append(origin(name, read(value) if valued else None))
+            except Unmappable:
+                found.append(name)
+        return found
 
     def origin(self, pair: Pair, new_name: bytes, new_value: MemberValue) -> bytes:
         """The source member that a target member comes from."""
-        move = self.move
-        assert isinstance(move, MemberMove)
-        if move.origin is not None:
-            return move.origin(pair.key, new_name)
-        return self.unmap_member(pair, new_name, new_value)[0] if move.inverse is not None else new_name
+        return self._naming(pair)(new_name, new_value)
+
+    def _naming(self, pair: Pair) -> Callable[[bytes, MemberValue], bytes]:
+        """`origin` for the members of one collection."""
+        key, named = pair.key, self._named
+        if named is not None:
+            return lambda new, _: named(key, new)
+        if self.move.inverse is not None:
+            return lambda new, value: self.unmap_member(pair, new, value)[0]
+        return lambda new, _: new
+
+    @property
+    def _named(self) -> Callable[[Key, bytes], bytes] | None:
+        assert isinstance(self.move, MemberMove)
+        return self.move.origin
 
 
 _LIKE: dict[Kind, type] = {"zset": float, "hash": bytes, "set": type(None)}

@@ -24,6 +24,7 @@ _READ: dict[Kind, Callable[[bytes], tuple[Arg, ...]]] = {
 }
 _BYTES = frozenset([bytes])
 _SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
+_ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
 _WRITE: dict[Kind, str] = {"string": "SET", "hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD"}
 _COUNT: dict[Kind, str] = {"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
 
@@ -71,6 +72,11 @@ def to_items(kind: Kind, value: Value) -> list[bytes]:
         flat[::2], flat[1::2] = value, value.values()  # half the time of a loop
         return flat
     return [word for member, score in value.items() for word in (member, format_score(score))]
+
+
+def ask_words(kind: Kind, key: bytes, names: Sequence[bytes]) -> tuple[Arg, ...]:
+    """The command that asks for members by name: their values, None (of a set 0) where one is not there."""
+    return (_ASK[kind], key, *names)
 
 
 def write_words(kind: Kind, key: bytes, items: Sequence[bytes]) -> tuple[Arg, ...]:

@@ -15,6 +15,7 @@ from migrator.scripts import script
 _BATCH = 2048
 _RUN = 256
 FORMAT = b"1"
+FIELDS = ("format", "phase", "epoch", "fence", "token", "checksum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class Guard:
     phases: tuple[Phase, ...]
     epoch: int
     fence: Fence
+
+    def allows(self, marker: Marker | None) -> bool:
+        """What `guard()` of the scripts says of a marker that was read."""
+        return (
+            marker is not None
+            and marker.phase in self.phases
+            and (marker.epoch, marker.fence) == (self.epoch, self.fence)
+        )
 
     def args(self) -> tuple[Arg, ...]:
         return ("," + ",".join(self.phases) + ",", self.epoch, self.fence.number, self.fence.token)
@@ -110,8 +119,8 @@ class Markers:
     def read(self, slots: Iterable[int] | None = None) -> dict[int, Marker | None]:
         """Every marker as it is now; None where one is missing. Raises RefusedError for one of a newer tool."""
         chosen = list(self.slots if slots is None else slots)
-        replies = self._each(chosen, lambda key: ("HMGET", key, *_FIELDS))
-        return {slot: _marker(self._id, reply) for slot, reply in zip(chosen, replies, strict=True)}
+        replies = self._each(chosen, lambda key: ("HMGET", key, *FIELDS))
+        return {slot: marker_of(self._id, reply) for slot, reply in zip(chosen, replies, strict=True)}
 
     def create(self, phase: Phase, epoch: int, fence: Fence, checksum: str, slots: Collection[int]) -> None:
         """Gives slots without a marker one in the phase stated."""
@@ -129,7 +138,7 @@ class Markers:
             if reply[0] == b"fenced":
                 raise FenceTakenError(max(int(r[1]) for r in replies if r[0] == b"fenced"))
             _, form, phase, epoch, checksum = reply if reply[0] == b"ok" else (None,) * 5
-            found[slot] = _marker(self._id, (form, phase, epoch, fence.number, fence.token.encode(), checksum))
+            found[slot] = marker_of(self._id, (form, phase, epoch, fence.number, fence.token.encode(), checksum))
         return found
 
     def change(
@@ -209,10 +218,9 @@ class Markers:
         return replies
 
 
-_FIELDS = ("format", "phase", "epoch", "fence", "token", "checksum")
-
-
-def _marker(id: str, reply: Reply) -> Marker | None:
+def marker_of(id: str, reply: Reply) -> Marker | None:
+    """The marker in a reply of HMGET with `FIELDS`; None where there is none. Raises RefusedError for one of a newer
+    tool."""
     form, phase, epoch, fence, token, checksum = reply
     if phase is None:
         return None

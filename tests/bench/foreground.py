@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from tests.bench.races import Track, members, track
+from tests.bench.races import Track, command, members, track
 from tests.servers import ROOT
 
 RATE = 2000  # GET and SET in turn, a second
@@ -48,9 +47,8 @@ def felt(server: str, number: int, home: Path) -> Felt:
 
 @contextmanager
 def _backfill(here: Track) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["apply", "0002", "--through", "backfill", "--url", here.server.url, "--migrations", str(here.directory)]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, "-m", "migrator", *words], cwd=ROOT, stdout=quiet, stderr=quiet) as process:
+    words, quiet = command(here, "apply", "0002", "--through", "backfill"), subprocess.DEVNULL
+    with subprocess.Popen(words, cwd=ROOT, stdout=quiet, stderr=quiet) as process:
         yield process
     if process.returncode:
         raise RuntimeError(f"backfill: exit {process.returncode}")

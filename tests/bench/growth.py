@@ -6,7 +6,6 @@ import gc
 import os
 import statistics
 import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.adapters import Timestamps
-from tests.bench.races import FIRST_TICKS, STEP, Track, members, track
+from tests.bench.races import FIRST_TICKS, STEP, Track, command, members, track
 from tests.servers import ROOT
 from tests.support import modules_of
 
@@ -57,8 +56,7 @@ def grown(server: str, number: int, home: Path) -> Grown:
 def run(here: Track, *words: str) -> tuple[float, float]:
     """A command as a process: its peak memory in MB, and its seconds."""
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "migrator", *words, "--url", here.server.url, "--migrations", str(here.directory)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command(here, *words), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +51,11 @@ class Track:
     def directory(self) -> Path:
         """Of its migrations."""
         return self.tool.directory
+
+
+def command(track: Track, *words: str) -> list[str]:
+    """A command of the tool, as a process runs it."""
+    return [sys.executable, "-m", "migrator", *words, "--url", track.server.url, "--migrations", str(track.directory)]
 
 
 @contextmanager
