@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from migrator.errors import UsageError
 from migrator.keys import tag_of
@@ -28,7 +29,7 @@ class Names:
     def _central(self, what: str) -> bytes:
         return f"{self.namespace}:{{{self.namespace}}}:{what}".encode()
 
-    @property
+    @cached_property
     def prefix(self) -> bytes:
         return f"{self.namespace}:".encode()
 
@@ -83,5 +84,6 @@ class Names:
             return None
         return rest[1:] if rest.startswith(b":") else (tag if not rest else None)
 
+    @cache  # noqa: B019 - one of a few words, asked for with every key
     def _beside_prefix(self, role: str, id: str) -> bytes:
         return f"{self.namespace}:{role}:{id}:{{".encode()

@@ -46,7 +46,8 @@ class Throttle:
         self._last: Load | None = None
         self._looked = self._due = self._clock()
         self._interval = _FIRST
-        self._records = self._sent = 0
+        self._records = 0
+        self._others: int | None = None  # bytes that others have sent, at least
 
     def at_once(self, most: int, least: int) -> int:
         """Records a batch."""
@@ -79,7 +80,7 @@ class Throttle:
             return ""  # not for this user to ask; `plan` says so
         load = Load.parse(info, ping)
         before, first = self._last or load, self._first or load
-        self._learn(load, before, sent, now)
+        self._learn(load, before, load.number("total_net_input_bytes") - sent, now)
         self._last, self._looked = load, now
         self._first = replace(first, ping=min(first.ping, ping))
         return "; ".join(reasons(load, before, self._first, self._limits))
@@ -95,13 +96,11 @@ class Throttle:
                 break
         return best
 
-    def _learn(self, load: Load, before: Load, sent: int, now: float) -> None:
-        if before is load:
-            self._sent = sent
-            return
-        received = load.number("total_net_input_bytes") - before.number("total_net_input_bytes")
-        self._shared = received - (sent - self._sent) > _OTHERS * (now - self._looked)
-        self._sent = sent
+    def _learn(self, load: Load, before: Load, others: int, now: float) -> None:
+        # What is on its way was sent and not received yet, so it is the most that was ever seen which counts.
+        known, self._others = self._others, max(others, others if self._others is None else self._others)
+        if known is not None:
+            self._shared = self._others - known > _OTHERS * (now - self._looked)
         if self._records >= _ENOUGH:
             self._cost = max(1e-7, (load.writing - before.writing) / 1e6 / self._records)
             self._records = 0

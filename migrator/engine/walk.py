@@ -114,6 +114,7 @@ class Walk:
 
     def _pages(self, node: Node, at: Checkpoint) -> Counts:
         every = self._run.rate.at_once(_EVERY)
+        self._run.spent(node, 0)
         while not at.done:
             page = self._client.page(node, at.cursor, self._glob, self._count)
             if at.run_id not in ("", page.run_id):

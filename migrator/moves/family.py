@@ -97,9 +97,11 @@ class Family:
 
     def fault(self, pair: Pair) -> str:
         """Why this record cannot move at all, whatever it holds; else empty."""
+        if self.same_name:
+            return ""  # a staged name is in the slot of its key, and matches no source template
         if self._slots.slot(pair.old) != self._slots.slot(pair.new):
             return "cross-slot: source and target are in different cluster slots"
-        if not self.same_name and self.move.source.parse(pair.new) is not None:
+        if self.move.source.parse(pair.new) is not None:
             return "the target key matches the source template"
         return ""
 

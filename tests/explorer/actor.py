@@ -13,6 +13,7 @@ from fakeredis.commands_mixins import server_mixin
 from migrator.adapters.announce import Herald
 from migrator.client import Reply
 from migrator.engine import overlap
+from migrator.engine.throttle import Throttle
 from migrator.ledger import ledger
 from tests.explorer.footprint import Words
 from tests.explorer.jobs import NOW
@@ -40,6 +41,7 @@ def foreseeable() -> Iterator[None]:
         patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),
         patch.object(overlap, "page_count", lambda *_: overlap.COUNT),
+        patch.object(Throttle, "between", lambda *_: None),
     ):
         yield
 

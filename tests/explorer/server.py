@@ -128,6 +128,29 @@ class Pool:
     def disconnect(self) -> None: ...
 
 
+class _Socket:
+    """For what reads replies by itself: one whole reply at a time, for it is carried out as it is read."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def recv(self, _: int) -> bytes:
+        return _on_the_wire(self._connection.next_reply())
+
+
+def _on_the_wire(reply: Reply) -> bytes:
+    if reply is None:
+        return b"$-1\r\n"
+    if isinstance(reply, ResponseError):
+        return b"-%s\r\n" % str(reply).encode()
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, list):
+        return b"*%d\r\n" % len(reply) + b"".join(map(_on_the_wire, reply))
+    text = reply if isinstance(reply, bytes) else str(reply).encode()
+    return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
 class _Connection:
     """What it watches is kept here, with the actor, and a transaction is one step: its EXEC."""
 
@@ -136,7 +159,7 @@ class _Connection:
         self._watches: list[tuple[bytes, int]] = []
         self._queued: list[Words] | None = None
         self._waiting: list[list[bytes]] = []
-        self._sock = pool
+        self._sock = _Socket(self)
 
     def send_packed_command(self, packed: Sequence[bytes], *, check_health: bool) -> None:  # noqa: ARG002 - redis-py's own
         reader = Reader()
@@ -146,10 +169,13 @@ class _Connection:
             self._waiting.append(words)
 
     def read_response(self, *, disable_decoding: bool) -> Reply:  # noqa: ARG002 - always so
-        reply = self._answer(self._waiting.pop(0))
+        reply = self.next_reply()
         if isinstance(reply, ResponseError):
             raise reply
         return reply
+
+    def next_reply(self) -> Reply:
+        return self._answer(self._waiting.pop(0))
 
     def _answer(self, words: list[bytes]) -> Reply:
         name = words[0]
