@@ -232,6 +232,16 @@ class NewResult(_Result):
     test: str
 
 
+class Loaded(_Result):
+    """What loading a snapshot did. `expired` records had their time behind them and were not loaded; `not_visible` ones
+    the reader of the file could not see; `notes` are sentences."""
+
+    records: int
+    expired: int = 0
+    not_visible: int = 0
+    notes: tuple[str, ...] = ()
+
+
 class ErrorBody(_Result):
     code: str
     exit: int

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from migrator.cli.options import Common, duration
+from migrator.cli.snapshots import snapshot_app
 from migrator.errors import UsageError
 
 COMMON = """\
@@ -48,6 +49,7 @@ lock_app = typer.Typer(
 )
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(lock_app, name="lock")
+app.add_typer(snapshot_app, name="snapshot")
 
 
 class Through(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,13 +14,16 @@ from pydantic import BaseModel
 from migrator.cli import render
 from migrator.cli.options import Common
 from migrator.cli.progress import observer
-from migrator.client import connect
+from migrator.client import Client, connect
 from migrator.engine.observe import Rate, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
 from migrator.errors import InterruptedRunError
 from migrator.moves.loader import load
 from migrator.names import Names
+
+Tick = Callable[[int], None]
+Say = Callable[[str], None]
 
 
 @contextmanager
@@ -40,7 +43,7 @@ def opened(
     names = Names(settings.namespace)
     watcher = observer()
     stop = Stop()
-    with _signals(stop, at_once=not writes):
+    with signals(stop, at_once=not writes):
         client = connect(
             settings.url,
             patience=settings.retry,
@@ -55,7 +58,7 @@ def opened(
 
 
 @contextmanager
-def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
+def signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     """Both handlers are set: a job in the background inherits SIGINT ignored."""
 
     def heard(signum: int, _: FrameType | None) -> None:
@@ -70,6 +73,33 @@ def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def at_work(settings: Common, task: str, *, writes: bool, rate: float = 0) -> Iterator[tuple[Client, Tick, Say]]:
+    """A connection without a session; what is told so many records further, and what says a line.
+
+    A signal is heard between batches where the command writes, at once where it only reads.
+    """
+    watcher, stop, pace = observer(), Stop(), Rate(rate)
+
+    def tick(records: int) -> None:
+        watcher.advance(records)
+        pace.spend(records, stop.check)
+        stop.check()
+
+    with signals(stop, at_once=not writes):
+        client = connect(
+            settings.url,
+            patience=settings.retry,
+            on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
+            before_retry=stop.check,
+        )
+        watcher.begin(task, None)
+        try:
+            yield client, tick, watcher.say
+        finally:
+            watcher.end()
 
 
 def show(result: BaseModel, settings: Common) -> None:

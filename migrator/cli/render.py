@@ -41,6 +41,8 @@ def as_text(result: BaseModel) -> str:
         return _lock(result)
     if isinstance(result, models.NewResult):
         return f"wrote {result.module}\nwrote {result.test}\nnext: read it, write the mapping, then: migrator plan"
+    if isinstance(result, models.Loaded):
+        return _loaded(result)
     raise TypeError(type(result).__name__)
 
 
@@ -213,6 +215,16 @@ def _lock(result: models.LockResult) -> str:
         f"  token {result.token}, fence {result.fence}\n"
         f"  if that process is gone: migrator lock break {result.token}"
     )
+
+
+def _loaded(result: models.Loaded) -> str:
+    out = [f"loaded {models.number_of(result.records, 'record')}"]
+    if result.expired:
+        out.append(f"expired, not loaded: {result.expired:,}")
+    if result.not_visible:
+        out.append(f"not visible to the reader of this file, not loaded: {result.not_visible:,}")
+    out += [wrapped(note, first="note: ") for note in result.notes]
+    return "\n".join(out)
 
 
 def _where(key: str, member: str | None) -> str:

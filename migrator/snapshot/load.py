@@ -1,0 +1,167 @@
+"""Puts a snapshot into a server or a cluster: the file is read once whole before the first write.
+
+Each piece may be sent twice, as everything this tool sends. A part 0 begins its key anew, so of a key that stands in a
+file twice (SCAN may return it twice) the later copy is what stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from migrator.client import Client, Command, ResponseError, checked
+from migrator.errors import RefusedError, UsageError
+from migrator.models import Loaded, number_of, show
+from migrator.snapshot.files import SnapshotFile
+from migrator.snapshot.ndjson import Line
+from migrator.snapshot.pieces import Pieces
+
+__all__ = ["Loaded", "is_rdb", "load"]
+
+_BATCH_BYTES = 1 << 20
+_BATCH_KEYS = 500
+_NAMED = 3
+
+Sent = tuple[int, Command]  # a database and what is sent to it
+Tick = Callable[[int], None]  # so many records further; may raise, to stop
+
+
+def is_rdb(path: Path) -> bool:
+    """Whether a file begins as an RDB file does. Raises UsageError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(6).startswith((b"REDIS", b"VALKEY"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", next="name another file") from None
+
+
+def load(path: Path, client: Client, *, replace: bool = False, tick: Tick = lambda _: None) -> Loaded:
+    """Loads a snapshot into the databases behind a client, which nobody else may write to meanwhile.
+
+    Does not flush. Raises RefusedError, before anything is written, where a key is there already (unless `replace`),
+    or where the server lacks what the file needs: the database, an expiry of hash fields. Raises UsageError for a file
+    that is damaged.
+    """
+    if is_rdb(path):
+        raise UsageError(f"{path} is an RDB file, which is not read yet", next="take a snapshot of the server instead")
+    file = SnapshotFile(path)
+    places = _Places(client)
+    _check(file, places, replace=replace)
+    loading = _Loading(places)
+    for batch in _batches(file):
+        loading.put(batch)
+        tick(sum(line.part == 0 for line in batch))
+    return loading.result()
+
+
+class _Places:
+    """A client for each database of the file."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._found = {client.db: client}
+
+    def of(self, db: int) -> Client:
+        """Raises RefusedError where there is no such database."""
+        if db not in self._found:
+            self._found[db] = self._client.in_database(db)
+        return self._found[db]
+
+    def now(self) -> int:
+        """Unix ms by the server's clock."""
+        seconds, micros = checked(self._client.on_node(self._client.nodes()[0], ("TIME",))[0])
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def knows(self, *words: str) -> bool:
+        """Whether the server knows a command, asked in a form that finds nothing."""
+        answer = self._client.run_one(b"?", *words)
+        return not (isinstance(answer, ResponseError) and "unknown command" in str(answer).lower())
+
+
+def _check(file: SnapshotFile, places: _Places, *, replace: bool) -> None:
+    """Reads it all. Raises before anything is written."""
+    clashes, there, timed = 0, list[bytes](), b""
+    for batch in _batches(file):
+        for db in {line.db for line in batch}:
+            keys = [line.key for line in batch if line.db == db and line.part == 0]
+            client = places.of(db)
+            found = [] if replace else _existing(client, keys)
+            clashes, there = clashes + len(found), [*there, *found][:_NAMED]
+        timed = timed or next((line.key for line in batch if line.field_expires_at), b"")
+    if timed and not places.knows("HPEXPIRETIME", "?", "FIELDS", "1", "?"):
+        raise RefusedError(
+            f"hash fields with an expiry of their own, first in {show(timed)}, and a server that has none; "
+            "nothing was loaded", next="load it into Redis 7.4 or later, or Valkey 9 or later",
+        )  # fmt: skip
+    if clashes:
+        named = ", ".join(map(show, there))
+        raise RefusedError(
+            f"{number_of(clashes, 'key')} of the snapshot {'is' if clashes == 1 else 'are'} there already, "
+            f"for instance {named}; nothing was loaded",
+            next="load it into an empty database, or add --replace to overwrite what is there",
+        )
+
+
+def _existing(client: Client, keys: list[bytes]) -> list[bytes]:
+    replies = client.run([Command(key, ("EXISTS", key)) for key in keys])
+    return [key for key, reply in zip(keys, replies, strict=True) if checked(reply)]
+
+
+def _batches(file: SnapshotFile) -> Iterator[list[Line]]:
+    batch, size = list[Line](), 0
+    for line in file:
+        batch.append(line)
+        size += weight(line)
+        if size > _BATCH_BYTES or len(batch) >= _BATCH_KEYS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def weight(line: Line) -> int:
+    """Its bytes in memory, about."""
+    inner = sum(map(len, line.items))
+    if line.stream is not None:
+        inner += sum(50 + sum(map(len, fields or ())) for _, fields in line.stream.entries)
+        inner += 100 * len(line.stream.pending)
+    return len(line.key) + inner
+
+
+class _Loading:
+    def __init__(self, places: _Places) -> None:
+        self._places = places
+        self._pieces = Pieces(counts_reads=places.knows("FUNCTION", "STATS"))
+        self._records = self._expired = self._expired_fields = 0
+
+    def put(self, batch: list[Line]) -> None:
+        now = self._places.now()
+        for line in batch:
+            self._expired += line.part == 0 and _expired(line, now)
+        alive = [line for line in batch if not _expired(line, now)]
+        self._records += sum(line.part == 0 for line in alive)
+        first, second = list[Sent](), list[Sent]()
+        for line in alive:  # in the order of the file, whatever its databases
+            first += [(line.db, Command(line.key, words)) for words in self._pieces.words(line)]
+            second += [(line.db, Command(line.key, words)) for words in self._pieces.afterwards(line)]
+        for commands in (first, second):
+            for db in dict.fromkeys(db for db, _ in commands):
+                self._send(db, [command for of, command in commands if of == db])
+
+    def _send(self, db: int, commands: list[Command]) -> None:
+        for command, reply in zip(commands, self._places.of(db).run(commands), strict=True):
+            if isinstance(reply, ResponseError) and self._pieces.harmless(command.args, str(reply)):
+                continue
+            answer = checked(reply)
+            if command.args[0] == "HPEXPIREAT":
+                self._expired_fields += sum(one == 2 for one in answer)  # 2: its time had passed, so it was removed
+
+    def result(self) -> Loaded:
+        notes = list(self._pieces.notes)
+        if self._expired_fields:
+            notes.append(f"left out, because its time had passed: {number_of(self._expired_fields, 'hash field')}")
+        return Loaded(records=self._records, expired=self._expired, notes=tuple(notes))
+
+
+def _expired(line: Line, now: int) -> bool:
+    return line.expires_at is not None and line.expires_at <= now
