@@ -232,6 +232,70 @@ class NewResult(_Result):
     test: str
 
 
+class FamilyTaken(_Result):
+    """Of a sample: how many keys of a family there were, and how many were taken."""
+
+    family: str
+    seen: int
+    taken: int
+
+
+class Taken(_Result):
+    """A snapshot that was taken. `vanished` keys went before they were read, `changed` ones were changed meanwhile and
+    read again; `sample` says in words what was left out."""
+
+    file: str
+    bytes: int
+    records: int
+    vanished: int
+    changed: int
+    databases: tuple[int, ...]
+    redacted: bool
+    sample: str | None
+    families: tuple[FamilyTaken, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class FamilyInfo(_Result):
+    """The keys of one family and type. `bytes` are those of the values; `largest` is the largest key's."""
+
+    family: str
+    type: str
+    keys: int
+    members: int
+    bytes: int
+    with_expiry: int
+    field_expiries: int
+    largest: int
+
+
+class KeyInfo(_Result):
+    db: int
+    key: str
+    type: str
+    members: int
+    bytes: int
+
+
+class SnapshotInfo(_Result):
+    """What is in a snapshot. Of a file without a first line, what that would say is null. Times are ISO 8601, UTC."""
+
+    file: str
+    bytes: int
+    lines: int
+    records: int
+    taken_at: str | None
+    server: str | None
+    namespace: str | None
+    redacted: bool | None
+    sample: str | None
+    databases: dict[str, int]
+    first_expiry: str | None
+    last_expiry: str | None
+    families: tuple[FamilyInfo, ...]
+    largest: tuple[KeyInfo, ...]
+
+
 class Loaded(_Result):
     """What loading a snapshot did. `expired` records had their time behind them and were not loaded; `not_visible` ones
     the reader of the file could not see; `notes` are sentences."""

@@ -22,7 +22,7 @@ from migrator.errors import InterruptedRunError
 from migrator.moves.loader import load
 from migrator.names import Names
 
-Tick = Callable[[int], None]
+Tick = Callable[..., None]
 Say = Callable[[str], None]
 
 
@@ -77,15 +77,15 @@ def signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
 
 @contextmanager
 def at_work(settings: Common, task: str, *, writes: bool, rate: float = 0) -> Iterator[tuple[Client, Tick, Say]]:
-    """A connection without a session; what is told so many records further, and what says a line.
+    """A connection without a session; what is told so many records, or pages of one, further; what says a line.
 
     A signal is heard between batches where the command writes, at once where it only reads.
     """
     watcher, stop, pace = observer(), Stop(), Rate(rate)
 
-    def tick(records: int) -> None:
+    def tick(records: int, pages: int = 0) -> None:
         watcher.advance(records)
-        pace.spend(records, stop.check)
+        pace.spend(records + pages, stop.check)
         stop.check()
 
     with signals(stop, at_once=not writes):

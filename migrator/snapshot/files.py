@@ -20,7 +20,7 @@ import msgspec
 from pydantic import ValidationError
 
 from migrator.errors import RefusedError, UsageError
-from migrator.models import Frozen
+from migrator.models import FamilyTaken, Frozen
 from migrator.snapshot.ndjson import Line, decode, encode
 
 FORMAT = 1
@@ -42,14 +42,6 @@ class Header(Frozen):
     sample: str | None = None
 
 
-class FamilySeen(Frozen):
-    """Of a sample: how many keys of a family there were, and how many were taken."""
-
-    family: str
-    seen: int
-    taken: int
-
-
 class End(Frozen):
     """The last line: a file that has none is cut short."""
 
@@ -57,7 +49,7 @@ class End(Frozen):
     records: int
     vanished: int = 0
     changed: int = 0
-    families: tuple[FamilySeen, ...] = ()
+    families: tuple[FamilyTaken, ...] = ()
 
 
 class SnapshotFile:

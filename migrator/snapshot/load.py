@@ -15,6 +15,7 @@ from migrator.models import Loaded, number_of, show
 from migrator.snapshot.files import SnapshotFile
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.pieces import Pieces
+from migrator.snapshot.places import Places
 
 __all__ = ["Loaded", "is_rdb", "load"]
 
@@ -45,7 +46,7 @@ def load(path: Path, client: Client, *, replace: bool = False, tick: Tick = lamb
     if is_rdb(path):
         raise UsageError(f"{path} is an RDB file, which is not read yet", next="take a snapshot of the server instead")
     file = SnapshotFile(path)
-    places = _Places(client)
+    places = Places(client)
     _check(file, places, replace=replace)
     loading = _Loading(places)
     for batch in _batches(file):
@@ -54,31 +55,7 @@ def load(path: Path, client: Client, *, replace: bool = False, tick: Tick = lamb
     return loading.result()
 
 
-class _Places:
-    """A client for each database of the file."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._found = {client.db: client}
-
-    def of(self, db: int) -> Client:
-        """Raises RefusedError where there is no such database."""
-        if db not in self._found:
-            self._found[db] = self._client.in_database(db)
-        return self._found[db]
-
-    def now(self) -> int:
-        """Unix ms by the server's clock."""
-        seconds, micros = checked(self._client.on_node(self._client.nodes()[0], ("TIME",))[0])
-        return int(seconds) * 1000 + int(micros) // 1000
-
-    def knows(self, *words: str) -> bool:
-        """Whether the server knows a command, asked in a form that finds nothing."""
-        answer = self._client.run_one(b"?", *words)
-        return not (isinstance(answer, ResponseError) and "unknown command" in str(answer).lower())
-
-
-def _check(file: SnapshotFile, places: _Places, *, replace: bool) -> None:
+def _check(file: SnapshotFile, places: Places, *, replace: bool) -> None:
     """Reads it all. Raises before anything is written."""
     clashes, there, timed = 0, list[bytes](), b""
     for batch in _batches(file):
@@ -129,7 +106,7 @@ def weight(line: Line) -> int:
 
 
 class _Loading:
-    def __init__(self, places: _Places) -> None:
+    def __init__(self, places: Places) -> None:
         self._places = places
         self._pieces = Pieces(counts_reads=places.knows("FUNCTION", "STATS"))
         self._records = self._expired = self._expired_fields = 0
@@ -139,7 +116,7 @@ class _Loading:
         for line in batch:
             self._expired += line.part == 0 and _expired(line, now)
         alive = [line for line in batch if not _expired(line, now)]
-        self._records += sum(line.part == 0 for line in alive)
+        self._records += sum(begins(line) for line in alive)
         first, second = list[Sent](), list[Sent]()
         for line in alive:  # in the order of the file, whatever its databases
             first += [(line.db, Command(line.key, words)) for words in self._pieces.words(line)]
@@ -161,6 +138,11 @@ class _Loading:
         if self._expired_fields:
             notes.append(f"left out, because its time had passed: {number_of(self._expired_fields, 'hash field')}")
         return Loaded(records=self._records, expired=self._expired, notes=tuple(notes))
+
+
+def begins(line: Line) -> bool:
+    """Whether a record begins with it; an empty collection takes back what was written of one that vanished."""
+    return line.part == 0 and bool(line.items or line.stream)
 
 
 def _expired(line: Line, now: int) -> bool:

@@ -1,0 +1,129 @@
+"""What is in a snapshot: families, types, sizes, expiries, the largest keys. Memory does not grow with the file."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator.models import FamilyInfo, KeyInfo, SnapshotInfo, iso, show
+from migrator.snapshot.families import Families
+from migrator.snapshot.files import SnapshotFile
+from migrator.snapshot.ndjson import Line
+
+LARGEST = 10
+
+
+@dataclass
+class _Count:
+    keys: int = 0
+    members: int = 0
+    bytes: int = 0
+    with_expiry: int = 0
+    field_expiries: int = 0
+    largest: int = 0
+
+
+@dataclass(order=True)
+class _Record:
+    size: int
+    key: bytes
+    db: int
+    kind: str = field(compare=False)
+    expires_at: int | None = field(compare=False)
+    members: int = field(default=0, compare=False)
+    field_expiries: int = field(default=0, compare=False)
+
+
+def info(path: Path, families: Families) -> SnapshotInfo:
+    """Reads the file once. A key that stands there twice is counted twice. Raises what `SnapshotFile` does."""
+    looking, file = _Looking(families), SnapshotFile(path)
+    lines = 0
+    for line in file:
+        looking.see(line)
+        lines += 1
+    looking.close()
+    header = file.header
+    return SnapshotInfo(
+        file=str(path),
+        bytes=path.stat().st_size,
+        lines=lines,
+        records=sum(count.keys for count in looking.counts.values()),
+        taken_at=iso(header.taken_at) if header else None,
+        server=header.server if header else None,
+        namespace=header.namespace if header else None,
+        redacted=header.redacted if header else None,
+        sample=header.sample if header else None,
+        databases={str(db): number for db, number in sorted(looking.databases.items())},
+        first_expiry=iso(looking.first) if looking.first is not None else None,
+        last_expiry=iso(looking.last) if looking.last is not None else None,
+        families=looking.families(),
+        largest=looking.largest(),
+    )
+
+
+class _Looking:
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        self.counts: defaultdict[tuple[str, str], _Count] = defaultdict(_Count)
+        self.databases: defaultdict[int, int] = defaultdict(int)
+        self.first: int | None = None
+        self.last: int | None = None
+        self._heap: list[_Record] = []
+        self._now: _Record | None = None
+
+    def see(self, line: Line) -> None:
+        if line.part == 0:
+            self.close()
+            # An empty collection takes back what was written of one that vanished.
+            self._now = _Record(0, line.key, line.db, line.kind, line.expires_at) if _holds(line) else None
+        if self._now is None:
+            return
+        self._now.size += sum(map(len, line.items))
+        self._now.field_expiries += len(line.field_expires_at)
+        self._now.members += _members(line)
+        if line.stream is not None:
+            self._now.size += sum(len(item) for _, fields in line.stream.entries for item in fields or ())
+
+    def close(self) -> None:
+        """The record before is whole."""
+        record = self._now
+        if record is None:
+            return
+        count = self.counts[self._families.of(record.key).label, record.kind]
+        count.keys += 1
+        count.members += record.members
+        count.bytes += record.size
+        count.with_expiry += record.expires_at is not None
+        count.field_expiries += record.field_expiries
+        count.largest = max(count.largest, record.size)
+        self.databases[record.db] += 1
+        if record.expires_at is not None:
+            self.first = min(self.first or record.expires_at, record.expires_at)
+            self.last = max(self.last or 0, record.expires_at)
+        (heapq.heappush if len(self._heap) < LARGEST else heapq.heappushpop)(self._heap, record)
+        self._now = None
+
+    def families(self) -> tuple[FamilyInfo, ...]:
+        """The largest first."""
+        found = sorted(self.counts.items(), key=lambda item: (-item[1].bytes, item[0]))
+        return tuple(FamilyInfo(family=label, type=kind, **vars(count)) for (label, kind), count in found)
+
+    def largest(self) -> tuple[KeyInfo, ...]:
+        return tuple(
+            KeyInfo(db=one.db, key=show(one.key), type=one.kind, members=one.members, bytes=one.size)
+            for one in sorted(self._heap, reverse=True)
+        )
+
+
+def _members(line: Line) -> int:
+    if line.stream is not None:
+        return sum(fields is not None for _, fields in line.stream.entries)
+    if line.kind == "string":
+        return int(line.part == 0)
+    return len(line.items) // (2 if line.kind in ("hash", "zset") else 1)
+
+
+def _holds(line: Line) -> bool:
+    return bool(line.items) or line.stream is not None
