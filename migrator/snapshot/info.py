@@ -75,9 +75,11 @@ class _Looking:
 
     def see(self, line: Line) -> None:
         if line.part == 0:
+            if line.holds_nothing and self._now and (self._now.db, self._now.key) == (line.db, line.key):
+                self._now = None
             self.close()
-            # An empty collection takes back what was written of one that vanished.
-            self._now = _Record(0, line.key, line.db, line.kind, line.expires_at) if _holds(line) else None
+            fresh = _Record(0, line.key, line.db, line.kind, line.expires_at)
+            self._now = None if line.holds_nothing else fresh
         if self._now is None:
             return
         self._now.size += sum(map(len, line.items))
@@ -123,7 +125,3 @@ def _members(line: Line) -> int:
     if line.kind == "string":
         return int(line.part == 0)
     return len(line.items) // (2 if line.kind in ("hash", "zset") else 1)
-
-
-def _holds(line: Line) -> bool:
-    return bool(line.items) or line.stream is not None

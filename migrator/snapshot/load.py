@@ -109,6 +109,7 @@ class _Loading:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._pieces = Pieces(counts_reads=places.knows("FUNCTION", "STATS"))
+        self._last: tuple[int, bytes] | None = None  # the record that was counted last
         self._records = self._expired = self._expired_fields = 0
 
     def put(self, batch: list[Line]) -> None:
@@ -116,7 +117,8 @@ class _Loading:
         for line in batch:
             self._expired += line.part == 0 and _expired(line, now)
         alive = [line for line in batch if not _expired(line, now)]
-        self._records += sum(begins(line) for line in alive)
+        for line in alive:
+            self._count(line)
         first, second = list[Sent](), list[Sent]()
         for line in alive:  # in the order of the file, whatever its databases
             first += [(line.db, Command(line.key, words)) for words in self._pieces.words(line)]
@@ -124,6 +126,14 @@ class _Loading:
         for commands in (first, second):
             for db in dict.fromkeys(db for db, _ in commands):
                 self._send(db, [command for of, command in commands if of == db])
+
+    def _count(self, line: Line) -> None:
+        if line.part:
+            return
+        if not line.holds_nothing:
+            self._records, self._last = self._records + 1, (line.db, line.key)
+        elif self._last == (line.db, line.key):
+            self._records, self._last = self._records - 1, None
 
     def _send(self, db: int, commands: list[Command]) -> None:
         for command, reply in zip(commands, self._places.of(db).run(commands), strict=True):
@@ -138,11 +148,6 @@ class _Loading:
         if self._expired_fields:
             notes.append(f"left out, because its time had passed: {number_of(self._expired_fields, 'hash field')}")
         return Loaded(records=self._records, expired=self._expired, notes=tuple(notes))
-
-
-def begins(line: Line) -> bool:
-    """Whether a record begins with it; an empty collection takes back what was written of one that vanished."""
-    return line.part == 0 and bool(line.items or line.stream)
 
 
 def _expired(line: Line, now: int) -> bool:

@@ -78,6 +78,11 @@ class Line:
     field_expires_at: Mapping[bytes, int] = field(default_factory=dict)
     stream: StreamPart | None = None
 
+    @property
+    def holds_nothing(self) -> bool:
+        """An empty collection is no key: it takes back what stands before it of a key that went while it was read."""
+        return not self.items and self.stream is None
+
 
 def encode(line: Line) -> bytes:
     record = {

@@ -136,8 +136,9 @@ class Reading:
             for line in self._parts(key, type):
                 yield line
                 part += 1
-            fits = type == "stream" or self._size(key, cast(Kind, type)) == size
-            if not fits and type in ("string", "list"):
+            now = size if type == "stream" else self._size(key, cast(Kind, type))
+            fits = now == size
+            if now == 0 < size or (not fits and type in ("string", "list")):
                 raise ChangedError
             self.changed += not fits
             self.kept += part > 0
@@ -165,7 +166,7 @@ class Reading:
         if kind in ("string", "list"):
             width, word = (SLICE, "GETRANGE") if kind == "string" else (PAGE, "LRANGE")
             start = 0
-            while items := self._ask(key, word, key, start, start + width - 1):
+            while items := self._ask(key, (word, key, start, start + width - 1))[0]:
                 yield [items] if kind == "string" else items
                 start += width
             return
@@ -180,13 +181,13 @@ class Reading:
                 yield items
 
     def _size(self, key: bytes, kind: Kind) -> int:
-        return int(self._ask(key, *count_words(kind, key)))
+        return int(self._ask(key, count_words(kind, key))[0])
 
-    def _ask(self, key: bytes, *words: Arg) -> Reply:
-        reply = self._client.run_one(key, *words)
-        if _is_other(reply):
+    def _ask(self, key: bytes, *commands: tuple[Arg, ...]) -> list[Reply]:
+        replies = self._client.run([Command(key, words) for words in commands])
+        if any(map(_is_other, replies)):
             raise ChangedError
-        return checked(reply)
+        return [checked(reply) for reply in replies]
 
 
 def _expires(replies: Sequence[Reply]) -> int | None:

@@ -9,13 +9,13 @@ from migrator.snapshot.ndjson import Group, Pending, StreamPart
 
 PAGE = 500  # entries, and pending entries of each group
 
-Ask = Callable[..., Any]  # a key and a command; the reply
+Ask = Callable[..., Any]  # a key and commands, sent in one go; their replies
 Id = tuple[int, int]
 
 
 def stream_parts(ask: Ask, key: bytes) -> Iterator[StreamPart]:
     """The stream as it was when this began, but for what was deleted or acknowledged since."""
-    state = _pairs(ask(key, "XINFO", "STREAM", key))
+    state = _pairs(ask(key, ("XINFO", "STREAM", key))[0])
     groups = tuple(_groups(ask, key))
     last = _id(state[b"last-generated-id"])
     start, done, first = (0, 0), False, True
@@ -34,8 +34,8 @@ def stream_parts(ask: Ask, key: bytes) -> Iterator[StreamPart]:
 
 
 def _groups(ask: Ask, key: bytes) -> Iterator[Group]:
-    for one in map(_pairs, ask(key, "XINFO", "GROUPS", key)):
-        consumers = map(_pairs, ask(key, "XINFO", "CONSUMERS", key, one[b"name"]))
+    for one in map(_pairs, ask(key, ("XINFO", "GROUPS", key))[0]):
+        consumers = map(_pairs, ask(key, ("XINFO", "CONSUMERS", key, one[b"name"]))[0])
         names = tuple(consumer[b"name"] for consumer in consumers)
         yield Group(one[b"name"], one[b"last-delivered-id"].decode(), one.get(b"entries-read"), names)
 
@@ -44,7 +44,7 @@ def _range(
     ask: Ask, key: bytes, groups: tuple[Group, ...], start: Id, last: Id
 ) -> tuple[tuple[tuple[str, tuple[bytes, ...] | None], ...], tuple[Pending, ...], Id]:
     """The entries from `start`, what is pending among them, and where the range ends: at `last`, or before it."""
-    found = ask(key, "XRANGE", key, _text(start), _text(last), "COUNT", PAGE)
+    found = ask(key, ("XRANGE", key, _text(start), _text(last), "COUNT", PAGE))[0]
     end = _id(found[-1][0]) if len(found) == PAGE else last
     pending: list[Pending] = []
     for group in groups:
@@ -59,8 +59,8 @@ def _range(
 
 
 def _pending(ask: Ask, key: bytes, group: bytes, start: Id, end: Id) -> Iterator[Pending]:
-    found = ask(key, "XPENDING", key, group, _text(start), _text(end), PAGE)
-    seconds, micros = ask(key, "TIME")
+    words = ("XPENDING", key, group, _text(start), _text(end), PAGE)
+    found, (seconds, micros) = ask(key, words, ("TIME",))  # together: it tells how long each has been idle
     now = int(seconds) * 1000 + int(micros) // 1000
     for id, consumer, idle, deliveries in found:
         yield Pending(group, id.decode(), consumer, max(0, now - idle), deliveries)
