@@ -108,8 +108,8 @@ def _hidden(path: Path, survey: Survey) -> int | None:
     if survey.announced is None:
         return None
     if survey.announced < survey.keys:
-        raise UsageError(f"{path} is damaged: it announces {number_of(survey.announced, 'key')} and holds {survey.keys:,}",
-                         next=OTHER_COPY)  # fmt: skip
+        announced = number_of(survey.announced, "key")
+        raise UsageError(f"{path} is damaged: it announces {announced} and holds {survey.keys:,}", next=OTHER_COPY)
     return survey.announced - survey.keys
 
 
