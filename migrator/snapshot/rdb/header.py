@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ OTHER_COPY = "use another copy of the file"
 OTHER = f"{OTHER_COPY}, or give a server that reads it with --server BIN"
 _MAGIC = re.compile(rb"REDIS(\d{4})|VALKEY(\d{3})")
 _AUX = 0xFA
+_CHECKSUMMED = 5
 _LONGEST = 4096  # an AUX field of a server is short; what is longer is a script, and no field we ask for
 
 
@@ -21,15 +23,19 @@ class Header:
     """`valkey`: Valkey's own format (80 and later), where bytes of types mean other things than in Redis's.
 
     `aux` are the fields before the first key, as the server wrote them: `redis-ver` or `valkey-ver`, `aof-preamble`, …
+    `size` is that of the file in bytes. `ends`: its last bytes look like the end of an RDB, the end mark and from
+    version 5 on a checksum.
     """
 
     valkey: bool
     version: int
     aux: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0
+    ends: bool = True
 
     @property
     def checksummed(self) -> bool:
-        return self.version >= 5
+        return self.version >= _CHECKSUMMED
 
     def __str__(self) -> str:
         return f"RDB version {self.version}{' of Valkey' if self.valkey else ''}"
@@ -58,7 +64,7 @@ def read_header(path: Path) -> Header:
             header = _read(path, file)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})", next="name a file that can be read") from None
-    if header.aux.get("aof-preamble", b"0") != b"0" and not ends_with_it(path, header):
+    if header.aux.get("aof-preamble", b"0") != b"0" and not header.ends:
         raise UsageError(
             f"{path} is an append-only file: its commands stand behind an RDB part, and would be lost",
             next="start a server with it, and give the file that BGSAVE writes",
@@ -66,27 +72,20 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def ends_with_it(path: Path, header: Header) -> bool:
-    """Whether the file's last bytes look like the end of an RDB: the end mark, and the checksum from version 5 on."""
-    back = 9 if header.checksummed else 1
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - back))
-        return file.read(1) == b"\xff"
-
-
 def _read(path: Path, file: BinaryIO) -> Header:
     first = file.read(9)
     found = _MAGIC.fullmatch(first)
     if found is None:
         raise UsageError(f"{path} is no RDB file: {_what_it_is(first)}", next=_what_helps(first))
-    header = Header(found[2] is not None, int(found[1] or found[2]))
+    version, aux = int(found[1] or found[2]), {}
     while file.read(1) == bytes([_AUX]):
         name, value = _string(file), _string(file)
         if name is None or value is None:
             break
-        header.aux[name.decode("ascii", "replace")] = value
-    return header
+        aux[name.decode("ascii", "replace")] = value
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - (9 if version >= _CHECKSUMMED else 1)))
+    return Header(found[2] is not None, version, aux, size, file.read(1) == b"\xff")
 
 
 def _what_it_is(first: bytes) -> str:

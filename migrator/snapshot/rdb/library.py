@@ -99,7 +99,7 @@ def _compare(path: Path, header: Header, survey: Survey) -> Iterator[str]:
     wanted = int.from_bytes(survey.tail, "little")
     if wanted == 0:
         yield "integrity unchecked: the file was saved without a checksum"
-    elif crc64.of_file(path, path.stat().st_size - survey.behind) != wanted:
+    elif crc64.of_file(path, header.size - survey.behind) != wanted:
         raise UsageError(f"{path} is damaged: its checksum is another one", next=OTHER_COPY)
 
 
@@ -162,6 +162,6 @@ def _parts(line: Line) -> Iterator[Line]:
     if line.kind == "string":
         yield line
         return
-    step = 2 * _PAGE
+    step = 2 * _PAGE if line.kind in ("hash", "zset") else _PAGE
     for part, begin in enumerate(range(0, len(line.items), step)):
         yield Line(line.db, line.key, line.kind, line.expires_at, line.items[begin : begin + step], part)

@@ -13,7 +13,7 @@ from migrator.client import ResponseError, checked, connect
 from migrator.errors import UnreachableError, UsageError
 from migrator.snapshot import embedded
 from migrator.snapshot.rdb import programs
-from migrator.snapshot.rdb.header import OTHER, Header, ends_with_it, read_header
+from migrator.snapshot.rdb.header import OTHER, Header, read_header
 from migrator.snapshot.rdb.programs import Program, Refusal
 
 DATABASES = 1024  # 16,384 take Redis 8 a twentieth of a second more
@@ -88,7 +88,7 @@ def _start(program: Program, home: Path, path: Path, header: Header) -> tuple[su
     quiet = ["--save", "", "--appendonly", "no", "--loglevel", "notice", *program.options(header)]
     process = embedded.spawn(home, str(program.path), *listen, *where, *quiet)
     try:
-        embedded.wait_until_up(process, home, embedded.START_SECONDS + path.stat().st_size / _SLOWEST)
+        embedded.wait_until_up(process, home, embedded.START_SECONDS + header.size / _SLOWEST)
     except UnreachableError:
         if process.poll() is None:
             return process, Refusal(str(program), "it did not come to an end with loading", unknown=False)
@@ -111,7 +111,7 @@ def _report(program: Program, home: Path, path: Path, header: Header) -> Report:
         notes.append(f"integrity unchecked: {header} has no checksum")
     elif _UNCHECKED in _log(home):
         notes.append("integrity unchecked: the file was saved without a checksum")
-    if not ends_with_it(path, header):
+    if not header.ends:
         notes.append("bytes behind the end of the RDB were not read")
     client = connect(_url(home))
     persistence, functions = client.on_node(client.nodes()[0], ("INFO", "persistence"), ("FUNCTION", "LIST"))
