@@ -278,22 +278,31 @@ class KeyInfo(_Result):
 
 
 class SnapshotInfo(_Result):
-    """What is in a snapshot. Of a file without a first line, what that would say is null. Times are ISO 8601, UTC."""
+    """What is in a snapshot. What a file does not say of itself is null. Times are ISO 8601, UTC.
+
+    Of an RDB file `format` and `reader` say what it is and who read it, `expired` how many records had their time
+    behind them and are not counted, `not_visible` how many the reader could not see; `notes` are sentences.
+    """
 
     file: str
     bytes: int
     lines: int
     records: int
-    taken_at: str | None
-    server: str | None
-    namespace: str | None
-    redacted: bool | None
-    sample: str | None
+    format: str = "snapshot"
+    reader: str | None = None
+    taken_at: str | None = None
+    server: str | None = None
+    namespace: str | None = None
+    redacted: bool | None = None
+    sample: str | None = None
     databases: dict[str, int]
     first_expiry: str | None
     last_expiry: str | None
     families: tuple[FamilyInfo, ...]
     largest: tuple[KeyInfo, ...]
+    expired: int = 0
+    not_visible: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class Loaded(_Result):

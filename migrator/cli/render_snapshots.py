@@ -41,8 +41,11 @@ def _loaded(result: models.Loaded) -> str:
 
 def _info(result: models.SnapshotInfo) -> str:
     out = [f"{result.file}: {models.number_of(result.records, 'record')}, {size(result.bytes)}"]
-    if result.taken_at:
-        out.append(f"taken {result.taken_at[:19].replace('T', ' ')} UTC from {result.server}")
+    if result.reader:
+        out.append(f"{result.format}, read by {result.reader}")
+    if result.taken_at or result.server:
+        when = f" {result.taken_at[:19].replace('T', ' ')} UTC" if result.taken_at else ""
+        out.append(f"taken{when} from {result.server or 'a server that the file does not name'}")
     if result.redacted is not None:
         out.append(wrapped(result.sample, first="a sample: ") if result.sample else "all keys of its databases")
     if result.redacted is not None:
@@ -61,6 +64,11 @@ def _info(result: models.SnapshotInfo) -> str:
     if result.largest:
         out += ["", "the largest:"]
         out += [f"  {size(one.bytes):>9}  {one.type} {one.key}" for one in result.largest]
+    if result.expired:
+        out.append(f"expired, not counted: {result.expired:,}")
+    if result.not_visible:
+        out.append(f"not visible to {result.reader}, not counted: {result.not_visible:,}")
+    out += [wrapped(note, first="note: ") for note in result.notes]
     return "\n".join(out)
 
 

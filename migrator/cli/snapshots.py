@@ -20,7 +20,10 @@ snapshot_app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON, gzip'd if it ends in .gz.")]
-AnyFile = Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON, plain or gzip'd.")]
+AnyFile = Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON, plain or gzip'd, or an RDB file.")]
+Server = Annotated[
+    Path | None, typer.Option(metavar="BIN", help="Read an RDB file by this redis-server or valkey-server alone.")
+]
 
 
 @snapshot_app.command("take")
@@ -92,12 +95,12 @@ def _families(settings: Common) -> Families:
 
 
 @snapshot_app.command("info")
-def info(ctx: typer.Context, file: AnyFile) -> int:
+def info(ctx: typer.Context, file: AnyFile, server: Server = None) -> int:
     """Show what is in a snapshot: families, types, counts, sizes, expiries, the largest keys. No value is shown."""
     from migrator.cli.opened import show
     from migrator.snapshot.info import info as look
 
-    show(look(file, _families(ctx.obj)), ctx.obj)
+    show(look(file, _families(ctx.obj), server), ctx.obj)
     return 0
 
 
@@ -106,6 +109,7 @@ def load(
     ctx: typer.Context,
     file: AnyFile,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite keys that are there already.")] = False,
+    server: Server = None,
 ) -> int:
     """Load a snapshot into the server at --url, where nobody else may write meanwhile.
 
@@ -118,7 +122,7 @@ def load(
 
     with at_work(ctx.obj, "loading", writes=True) as (client, tick, _):
         try:
-            result = put(file, client, replace=replace, tick=tick)
+            result = put(file, client, server=server, replace=replace, tick=tick)
         except InterruptedRunError as stopped:
             raise _half_loaded(stopped, file) from None
     show(result, ctx.obj)

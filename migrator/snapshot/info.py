@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.models import FamilyInfo, KeyInfo, SnapshotInfo, iso, show
 from migrator.snapshot.families import Families
 from migrator.snapshot.files import SnapshotFile
+from migrator.snapshot.load import refuse_server
 from migrator.snapshot.ndjson import Line
+from migrator.snapshot.rdb.content import Content, opened
+from migrator.snapshot.rdb.header import is_rdb
 
 LARGEST = 10
 
@@ -36,31 +40,31 @@ class _Record:
     field_expiries: int = field(default=0, compare=False)
 
 
-def info(path: Path, families: Families) -> SnapshotInfo:
-    """Reads the file once. A key that stands there twice is counted twice. Raises what `SnapshotFile` does."""
+def info(path: Path, families: Families, server: Path | None = None) -> SnapshotInfo:
+    """Reads the file once. A key that stands there twice is counted twice. `server`: see `load`.
+
+    Raises what `SnapshotFile` does, and for an RDB file what `rdb.content.opened` does.
+    """
+    if is_rdb(path):
+        with opened(path, server) as content:
+            return _of_rdb(path, content, _Looking(families))
+    refuse_server(path, server)
     looking, file = _Looking(families), SnapshotFile(path)
-    lines = 0
-    for line in file:
-        looking.see(line)
-        lines += 1
-    looking.close()
+    found = looking.all_of(path, file)
     header = file.header
-    return SnapshotInfo(
-        file=str(path),
-        bytes=path.stat().st_size,
-        lines=lines,
-        records=sum(count.keys for count in looking.counts.values()),
-        taken_at=iso(header.taken_at) if header else None,
-        server=header.server if header else None,
-        namespace=header.namespace if header else None,
-        redacted=header.redacted if header else None,
-        sample=header.sample if header else None,
-        databases={str(db): number for db, number in sorted(looking.databases.items())},
-        first_expiry=iso(looking.first) if looking.first is not None else None,
-        last_expiry=iso(looking.last) if looking.last is not None else None,
-        families=looking.families(),
-        largest=looking.largest(),
-    )
+    return found if header is None else found.model_copy(update={
+        "taken_at": iso(header.taken_at), "server": header.server, "namespace": header.namespace,
+        "redacted": header.redacted, "sample": header.sample,
+    })  # fmt: skip
+
+
+def _of_rdb(path: Path, content: Content, looking: _Looking) -> SnapshotInfo:
+    found, told, header = looking.all_of(path, content), content.report, content.header
+    return found.model_copy(update={
+        "taken_at": iso(header.written_at) if header.written_at else None, "server": header.writer or None,
+        "format": str(header), "reader": told.reader, "expired": told.expired, "not_visible": told.not_visible,
+        "notes": told.notes,
+    })  # fmt: skip
 
 
 class _Looking:
@@ -72,6 +76,25 @@ class _Looking:
         self.last: int | None = None
         self._heap: list[_Record] = []
         self._now: _Record | None = None
+
+    def all_of(self, path: Path, lines: Iterable[Line]) -> SnapshotInfo:
+        """What the records tell, without what stands in a first line."""
+        number = 0
+        for line in lines:
+            self.see(line)
+            number += 1
+        self.close()
+        return SnapshotInfo(
+            file=str(path),
+            bytes=path.stat().st_size,
+            lines=number,
+            records=sum(count.keys for count in self.counts.values()),
+            databases={str(db): keys for db, keys in sorted(self.databases.items())},
+            first_expiry=iso(self.first) if self.first is not None else None,
+            last_expiry=iso(self.last) if self.last is not None else None,
+            families=self.families(),
+            largest=self.largest(),
+        )
 
     def see(self, line: Line) -> None:
         if line.part == 0:

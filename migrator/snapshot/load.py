@@ -6,7 +6,7 @@ file twice (SCAN may return it twice) the later copy is what stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from migrator.client import Client, Command, ResponseError, checked
@@ -16,6 +16,8 @@ from migrator.snapshot.files import SnapshotFile
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.pieces import Pieces
 from migrator.snapshot.places import Places
+from migrator.snapshot.rdb.content import opened
+from migrator.snapshot.rdb.header import is_rdb
 
 __all__ = ["Loaded", "is_rdb", "load"]
 
@@ -27,25 +29,40 @@ Sent = tuple[int, Command]  # a database and what is sent to it
 Tick = Callable[[int], None]  # so many records further; may raise, to stop
 
 
-def is_rdb(path: Path) -> bool:
-    """Whether a file begins as an RDB file does. Raises UsageError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(6).startswith((b"REDIS", b"VALKEY"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", next="name another file") from None
+def load(
+    path: Path, client: Client, *, server: Path | None = None, replace: bool = False, tick: Tick = lambda _: None
+) -> Loaded:
+    """Loads a snapshot or an RDB file into the databases behind a client, which nobody else may write to meanwhile.
 
-
-def load(path: Path, client: Client, *, replace: bool = False, tick: Tick = lambda _: None) -> Loaded:
-    """Loads a snapshot into the databases behind a client, which nobody else may write to meanwhile.
+    `server` is a program that reads the RDB file, in the place of those at hand.
 
     Does not flush. Raises RefusedError, before anything is written, where a key is there already (unless `replace`),
     or where the server lacks what the file needs: the database, an expiry of hash fields. Raises UsageError for a file
     that is damaged.
     """
-    if is_rdb(path):
-        raise UsageError(f"{path} is an RDB file, which is not read yet", next="take a snapshot of the server instead")
-    file = SnapshotFile(path)
+    if not is_rdb(path):
+        refuse_server(path, server)
+        return _load(SnapshotFile(path), client, replace=replace, tick=tick)
+    with opened(path, server) as content:
+        loaded = _load(content, client, replace=replace, tick=tick)
+        told = content.report
+    return loaded.model_copy(
+        update={
+            "expired": loaded.expired + told.expired,
+            "not_visible": told.not_visible,
+            "notes": (*told.notes, *loaded.notes),
+        }
+    )
+
+
+def refuse_server(path: Path, server: Path | None) -> None:
+    """Raises UsageError where a program is named that nobody would ask."""
+    if server is not None:
+        raise UsageError(f"{path} is no RDB file, and only such a one is read by a server",
+                         next="leave --server out")  # fmt: skip
+
+
+def _load(file: Iterable[Line], client: Client, *, replace: bool, tick: Tick) -> Loaded:
     places = Places(client)
     _check(file, places, replace=replace)
     loading = _Loading(places)
@@ -55,7 +72,7 @@ def load(path: Path, client: Client, *, replace: bool = False, tick: Tick = lamb
     return loading.result()
 
 
-def _check(file: SnapshotFile, places: Places, *, replace: bool) -> None:
+def _check(file: Iterable[Line], places: Places, *, replace: bool) -> None:
     """Reads it all. Raises before anything is written."""
     clashes, there, timed = 0, list[bytes](), b""
     for batch in _batches(file):
@@ -84,7 +101,7 @@ def _existing(client: Client, keys: list[bytes]) -> list[bytes]:
     return [key for key, reply in zip(keys, replies, strict=True) if checked(reply)]
 
 
-def _batches(file: SnapshotFile) -> Iterator[list[Line]]:
+def _batches(file: Iterable[Line]) -> Iterator[list[Line]]:
     batch, size = list[Line](), 0
     for line in file:
         batch.append(line)

@@ -41,6 +41,12 @@ class Header:
         return f"RDB version {self.version}{' of Valkey' if self.valkey else ''}"
 
     @property
+    def written_at(self) -> int | None:
+        """Unix ms, None where the file does not say."""
+        seconds = self.aux.get("ctime", b"")
+        return int(seconds) * 1000 if re.fullmatch(rb"\d{1,11}", seconds) else None
+
+    @property
     def writer(self) -> str:
         """The server that wrote it, or "" where the file does not say."""
         name = "valkey" if self.valkey or "valkey-ver" in self.aux else "redis"
@@ -49,12 +55,16 @@ class Header:
 
 
 def is_rdb(path: Path) -> bool:
-    """Whether it begins as an RDB file does; no for what cannot be read, of which the caller tells better."""
+    """Whether a file begins as an RDB file does. Raises UsageError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(6).startswith((b"REDIS", b"VALKEY"))
-    except OSError:
-        return False
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {path}: {error.strerror}", next="name another file")
 
 
 def read_header(path: Path) -> Header:
@@ -63,7 +73,7 @@ def read_header(path: Path) -> Header:
         with path.open("rb") as file:
             header = _read(path, file)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror})", next="name a file that can be read") from None
+        raise _unreadable(path, error) from None
     if header.aux.get("aof-preamble", b"0") != b"0" and not header.ends:
         raise UsageError(
             f"{path} is an append-only file: its commands stand behind an RDB part, and would be lost",

@@ -42,6 +42,10 @@ class Survey:
     behind: int
 
 
+def installed() -> bool:
+    return importlib.util.find_spec("rdb") is not None
+
+
 def examine(path: Path, at_hand: Sequence[Program] = ()) -> Report:
     """Read the whole file once, so that nothing of a damaged one is ever used. `expired` is left at 0: see `lines`.
 
@@ -76,7 +80,7 @@ def _check(path: Path, at_hand: Sequence[Program]) -> tuple[bool, list[Refusal]]
 
 
 def _survey(path: Path, doubts: Sequence[Refusal]) -> Survey:
-    if importlib.util.find_spec("rdb") is None:
+    if not installed():
         raise UsageError("the library rdb-py, which reads RDB files without a server, is not installed", next=INSTALL)
     program = Path(__file__).with_name("survey.py")
     # -P: a file beside the program must not stand in for a module it imports.
