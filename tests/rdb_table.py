@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import redis
 from tabulate import tabulate
 
+from migrator.client import connect
 from migrator.errors import UsageError
+from migrator.snapshot.load import load_lines
 from migrator.snapshot.rdb import library, programs
+from migrator.snapshot.rdb.content import ServedContent
 from migrator.snapshot.rdb.header import read_header
 from migrator.snapshot.rdb.server import Report, served
 from tests import rdb_beside as beside
@@ -160,9 +164,9 @@ HEAD = ["file", "server", "keys", "expired", "rdb-py: keys", "not visible", "out
 def look(file: str, scratch: str = "") -> Row:
     """Read a file both ways. Raises AssertionError where its content is another one than beside it, or two ways differ.
 
-    `scratch` is a server to send lists of commands to; without it they are left out.
+    `scratch` is a server for lists of commands, and to load all into; without it these are left out.
     """
-    server, read = by_server(file), by_library(file)
+    server, read = by_server(file, scratch), by_library(file)
     if server.report and read.report:
         _agree(server, read)
     told = server if server.report else read
@@ -190,21 +194,33 @@ def _agree(server: Reading, read: Reading) -> None:
     assert read.report.not_visible == len(server.seen.keys) - len(there)
 
 
-def by_server(file: str) -> Reading:
+def by_server(file: str, scratch: str = "") -> Reading:
     """Loaded by the embedded server, else by Redis 8 where there is one."""
-    reading = _served(file, None)
+    reading = _served(file, None, scratch)
     if reading.report is None and file not in REFUSED and find_servers()["redis8"].path is not None:
-        other = _served(file, binary("redis8"))
+        other = _served(file, binary("redis8"), scratch)
         return other if other.report else reading
     return reading
 
 
-def _served(file: str, server: Path | None) -> Reading:
+def _served(file: str, server: Path | None, scratch: str) -> Reading:
     try:
         with served(DATA / file, server) as there:
-            return Reading(there.report, through_server(there.url))
+            seen = through_server(there.url)
+            if scratch:
+                _load_into(scratch, ServedContent(there), seen)
+            return Reading(there.report, seen)
     except UsageError as error:
         return Reading(None, Seen({}), error.message)
+
+
+def _load_into(scratch: str, content: ServedContent, seen: Seen) -> None:
+    """What `snapshot load` puts into a server is what the file's own server has."""
+    with redis.Redis.from_url(scratch) as client:
+        client.flushall()
+    loaded = load_lines(content, connect(scratch))
+    assert (loaded.records, loaded.expired, loaded.notes) == (len(seen.keys), 0, ())
+    assert through_server(scratch).keys == seen.keys
 
 
 def by_library(file: str) -> Reading:

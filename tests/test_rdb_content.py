@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from migrator.errors import UsageError
 from migrator.snapshot.rdb import library, programs
 from migrator.snapshot.rdb.content import LibraryContent, ServedContent, opened
 from migrator.snapshot.rdb.server import NotServedError
+from tests.conftest import Servers
 from tests.rdb_bytes import FUTURE, PAST, announce, aux, db, file, short, string
 from tests.rdb_seen import through_lines, through_server
-from tests.servers import Place, Run, Server, binary
+from tests.servers import Place, Run, Server, binary, find_servers, wait_for
 from tests.support import Shell, all_keys, put
 
 # A value of a module, of a name nobody has: id, no content, end.
@@ -169,3 +171,44 @@ def test_a_program_given_for_what_is_no_rdb_file_is_refused(tmp_path: Path, shel
         told = shell.error("snapshot", command, str(tmp_path / "a.gz"), "--server", str(binary()), exit=2, code="usage")
         assert "no RDB file" in told
         assert shell("snapshot", command, str(tmp_path / "a.gz"))["records"] == 1
+
+
+@pytest.mark.parametrize("name", ["valkey9", "redis8"])
+def test_a_hash_all_of_whose_fields_have_expired_is_counted_as_expired(
+    name: str, servers: Servers, tmp_path: Path, shell: Shell
+):
+    if find_servers()[name].path is None:
+        pytest.skip(find_servers()[name].missing)
+    behind = servers.single(name)
+    for key in ("h", "g"):
+        behind.command("HSET", key, "f", "v")
+        behind.command("HPEXPIRE", key, 200, "FIELDS", 1, "f")
+    behind.command("HSET", "g", "stays", "v")
+    behind.command("SAVE")
+    saved = (behind.dir / "dump.rdb").rename(tmp_path / "saved.rdb")
+    wait_for(lambda: behind.command("EXISTS", "h") == 0, "the field to expire")
+    behind.command("FLUSHALL")
+    loaded = shell("snapshot", "load", str(saved), "--server", str(behind.program))
+    assert (loaded["records"], loaded["expired"]) == (1, 1)
+
+
+def test_keys_of_a_type_that_a_snapshot_does_not_know_are_not_visible(servers: Servers, tmp_path: Path, shell: Shell):
+    if find_servers()["redis8"].path is None:
+        pytest.skip(find_servers()["redis8"].missing)
+    behind = servers.single("redis8")
+    behind.command("VADD", "v", "VALUES", 2, "1", "2", "e")
+    behind.command("SET", "a", "1")
+    behind.command("SAVE")
+    saved = (behind.dir / "dump.rdb").rename(tmp_path / "saved.rdb")
+    loaded = shell("snapshot", "load", str(saved), "--server", str(behind.program))
+    assert (loaded["records"], loaded["expired"], loaded["not_visible"]) == (1, 0, 1)
+    assert loaded["notes"] == ["left out: 1 key of type vectorset"]
+
+
+def test_a_key_that_expires_while_it_is_served_is_counted_as_expired(path: Path):
+    soon = int(time.time() * 1000) + 400
+    with opened(file(path, db(0), string(b"a", b"1"), string(b"soon", b"1", soon))) as content:
+        assert (content.report.keys, content.report.expired) == (2, 0)
+        wait_for(lambda: time.time() * 1000 > soon, "its time")
+        assert [line.key for line in content] == [b"a"]
+        assert (content.report.keys, content.report.expired) == (1, 1)

@@ -42,9 +42,9 @@ def load(
     """
     if not is_rdb(path):
         refuse_server(path, server)
-        return _load(SnapshotFile(path), client, replace=replace, tick=tick)
+        return load_lines(SnapshotFile(path), client, replace=replace, tick=tick)
     with opened(path, server) as content:
-        loaded = _load(content, client, replace=replace, tick=tick)
+        loaded = load_lines(content, client, replace=replace, tick=tick)
         told = content.report
     return loaded.model_copy(
         update={
@@ -62,7 +62,8 @@ def refuse_server(path: Path, server: Path | None) -> None:
                          next="leave --server out")  # fmt: skip
 
 
-def _load(file: Iterable[Line], client: Client, *, replace: bool, tick: Tick) -> Loaded:
+def load_lines(file: Iterable[Line], client: Client, *, replace: bool = False, tick: Tick = lambda _: None) -> Loaded:
+    """The same with lines from anywhere, which are gone through twice."""
     places = Places(client)
     _check(file, places, replace=replace)
     loading = _Loading(places)

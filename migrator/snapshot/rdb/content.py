@@ -32,21 +32,26 @@ class ServedContent:
         self.header = there.header
         self._url, self._report = there.url, there.report
         self._unknown: Counter[str] = Counter()
+        self._kept = there.report.keys
 
     def __iter__(self) -> Iterator[Line]:
         self._unknown.clear()
+        self._kept = 0
         places = Places(connect(self._url))
         for db in places.used():
             reading = Reading(places, db)
             for keys in places.of(db).pages(b"*", _PAGE):
                 yield from reading.lines(keys)
             self._unknown += reading.unknown
+            self._kept += reading.kept
 
     @property
     def report(self) -> Report:
         notes = [f"left out: {number_of(count, 'key')} {what}" for what, count in sorted(self._unknown.items())]
-        hidden = self._report.not_visible + self._unknown.total()
-        return replace(self._report, not_visible=hidden, notes=(*self._report.notes, *notes))
+        hidden, before = self._unknown.total(), self._report
+        gone = max(0, before.keys - self._kept - hidden)  # since it was loaded
+        return replace(before, keys=self._kept, expired=before.expired + gone, not_visible=hidden,
+                       notes=(*before.notes, *notes))  # fmt: skip
 
 
 class LibraryContent:
@@ -68,7 +73,7 @@ class LibraryContent:
 
     @property
     def report(self) -> Report:
-        return replace(self._report, expired=self._expired)
+        return replace(self._report, keys=self._report.keys - self._expired, expired=self._expired)
 
 
 Content = ServedContent | LibraryContent

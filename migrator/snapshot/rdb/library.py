@@ -47,7 +47,7 @@ def installed() -> bool:
 
 
 def examine(path: Path, at_hand: Sequence[Program] = ()) -> Report:
-    """Read the whole file once, so that nothing of a damaged one is ever used. `expired` is left at 0: see `lines`.
+    """Read the whole file once, so that nothing of a damaged one is ever used. Expired keys are among its `keys`.
 
     Raises UsageError for a file that is damaged, or that the library cannot read.
     """
@@ -60,7 +60,7 @@ def examine(path: Path, at_hand: Sequence[Program] = ()) -> Report:
     if header.checksummed and survey.behind > 8:
         notes.append("bytes behind the end of the RDB were not read")
     hidden = _hidden(path, survey)
-    return Report("rdb-py", 0, hidden or 0, (*notes, *_cannot_see(header, hidden)))
+    return Report("rdb-py", survey.keys, 0, hidden or 0, (*notes, *_cannot_see(header, hidden)))
 
 
 def _check(path: Path, at_hand: Sequence[Program]) -> tuple[bool, list[Refusal]]:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from migrator.errors import UsageError
@@ -90,6 +91,7 @@ def _paths() -> Iterator[Path]:
             yield Path(path)
 
 
+@cache
 def _ask(path: Path) -> Program | None:
     try:
         done = subprocess.run([str(path), "--version"], capture_output=True, timeout=_ASK_SECONDS, check=False)

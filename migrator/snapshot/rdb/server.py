@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -24,10 +25,11 @@ _LOADED = "DB loaded from disk"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`expired`: keys left out because their time had passed. `not_visible`: keys the reader could not see. `notes` are
-    sentences."""
+    """`keys`: those that are there to be seen. `expired`: keys left out because their time had passed. `not_visible`:
+    keys the reader could not see. `notes` are sentences."""
 
     reader: str
+    keys: int
     expired: int = 0
     not_visible: int = 0
     notes: tuple[str, ...] = ()
@@ -114,20 +116,28 @@ def _report(program: Program, home: Path, path: Path, header: Header) -> Report:
     if not header.ends:
         notes.append("bytes behind the end of the RDB were not read")
     client = connect(_url(home))
-    persistence, functions = client.on_node(client.nodes()[0], ("INFO", "persistence"), ("FUNCTION", "LIST"))
+    info, functions = client.on_node(client.nodes()[0], ("INFO",), ("FUNCTION", "LIST"))
     if functions and not isinstance(functions, ResponseError):
         notes.append(f"libraries of functions, which are no records and not taken along: {len(functions)}")
-    expired = _number(checked(persistence), b"rdb_last_load_keys_expired")
+    there, expired = _counts(checked(info).decode("utf-8", "replace"), _log(home))
     if expired is None:  # before Redis 7
         expired = programs.check(program, path).expired
-    return Report(str(program), expired, 0, tuple(notes))
+    return Report(str(program), there, expired, 0, tuple(notes))
 
 
-def _number(info: bytes, name: bytes) -> int | None:
-    for line in info.splitlines():
-        if line.startswith(name + b":"):
-            return int(line.partition(b":")[2])
-    return None
+def _counts(info: str, log: str) -> tuple[int, int | None]:
+    """Keys that are there, and keys that are not because their time had passed; None where INFO does not count them.
+
+    A hash whose fields have all expired is dropped too: Valkey counts it in its log alone, Redis lets it go once it is
+    loaded.
+    """
+    there = sum(map(int, re.findall(r"^db\d+:keys=(\d+)", info, re.MULTILINE)))
+    counted = dict(re.findall(r"^rdb_last_load_keys_(loaded|expired):(\d+)", info, re.MULTILINE))
+    if "expired" not in counted:
+        return there, None
+    emptied = re.search(r"all fields expired hashes: (\d+)", log)
+    gone = max(0, int(counted["loaded"]) - there)
+    return there, int(counted["expired"]) + gone + (int(emptied[1]) if emptied else 0)
 
 
 def _not_served(path: Path, header: Header, refusals: list[Refusal]) -> NotServedError:
