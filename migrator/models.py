@@ -163,7 +163,7 @@ class MigrationPlan(_Result):
 
 class PlanResult(_Result):
     migrations: tuple[MigrationPlan, ...]
-    snapshot: None = None
+    snapshot: SnapshotReport | None = None
     namespace: str = ""
     through: str = ""
 
@@ -313,6 +313,58 @@ class Loaded(_Result):
     expired: int = 0
     not_visible: int = 0
     notes: tuple[str, ...] = ()
+
+
+class ReasonCount(_Result):
+    """How many records share a reason, and one of them."""
+
+    reason: str
+    count: int
+    key: str
+    member: str | None = None
+
+
+class TriedMemory(_Result):
+    """Bytes of the server, by INFO: with the snapshot alone, with both shapes, with the new one alone."""
+
+    before: int = 0
+    both: int = 0
+    after: int = 0
+
+
+class TriedMigration(_Result):
+    """What one migration did on a snapshot. `reached` is the phase it came to, `compared` how many records the last
+    comparison looked at. `unjudged` records the inverse gives back otherwise, within losses declared in words."""
+
+    id: str
+    reached: str
+    records: int = 0
+    mapped: int = 0
+    rejected: int = 0
+    reasons: tuple[ReasonCount, ...] = ()
+    noted: tuple[ReasonCount, ...] = ()
+    compared: int = 0
+    unjudged: int = 0
+    differing: int = 0
+    differences: tuple[DifferenceResult, ...] = ()
+    memory: TriedMemory = TriedMemory()
+
+
+class SnapshotReport(_Result):
+    """What running migrations on a snapshot showed. `seconds` is by stage. `elsewhere` are differences in keys that no
+    migration is about. `exit` is what the command exits with."""
+
+    file: str
+    server: str
+    loaded: Loaded
+    migrations: tuple[TriedMigration, ...] = ()
+    elsewhere: tuple[DifferenceResult, ...] = ()
+    differing: int = 0
+    rejected: int = 0
+    stopped: tuple[Stopped, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = {}
+    exit: int = 0
 
 
 class ErrorBody(_Result):

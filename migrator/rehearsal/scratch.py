@@ -1,0 +1,106 @@
+"""A snapshot on a throw-away server, and the engine's own commands on it; `--url` is never asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator.client import Client, checked, connect
+from migrator.engine.guards import info_field
+from migrator.engine.observe import Observer, Silent, Stop
+from migrator.engine.run import Options
+from migrator.engine.session import Session
+from migrator.ledger.lease import break_lease, show_lease
+from migrator.models import Loaded
+from migrator.moves.loader import Modules
+from migrator.names import CLAIMS, Names
+from migrator.snapshot.embedded import EmbeddedServer
+from migrator.snapshot.load import load
+
+PATIENCE = 10.0  # seconds
+
+
+@dataclass
+class Scratch:
+    """One throw-away server. `home` is a directory that goes with it."""
+
+    client: Client
+    home: Path
+    modules: Modules
+    names: Names
+    server: str
+    loaded: Loaded
+    observer: Observer = field(default_factory=Silent)
+    stop: Stop = field(default_factory=Stop)
+
+    def session(self, backup: str = "backup") -> Session:
+        """A session as `apply --yes --backup DIR` opens it."""
+        options = Options(yes=True, backup=self.home / backup)
+        return Session(self.client, self.names, self.modules, observer=self.observer, stop=self.stop, options=options)
+
+    def ours(self, key: bytes) -> bool:
+        """Whether a key is the tool's own and none of the data."""
+        return key.startswith(self.names.prefix) or key == CLAIMS
+
+    def memory(self) -> int:
+        """Bytes the server uses, 0 where it does not say."""
+        return sum(map(int, info_field(self.client, "memory", "used_memory")))
+
+    def tick(self) -> None:
+        self.stop.check()
+
+
+@contextmanager
+def scratch(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
+    """The snapshot of a file on a server of its own, in a phase as its ledger says; whoever was at work when it was
+    taken is not at work here. Raises what `load` raises."""
+    with EmbeddedServer(tcp=False) as server:
+        assert server.home is not None
+        client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
+        loaded = _load(path, client, observer, stop)
+        client = _populated(client)
+        _leave(client, names)
+        yield Scratch(client, server.home, modules, names, _version(client), loaded, observer, stop)
+
+
+def _load(path: Path, client: Client, observer: Observer, stop: Stop) -> Loaded:
+    def tick(records: int) -> None:
+        observer.advance(records)
+        stop.check()
+
+    observer.begin("load the snapshot", None)
+    try:
+        return load(path, client, tick=tick)
+    finally:
+        observer.end()
+
+
+@contextmanager
+def copied(one: Scratch) -> Iterator[Client]:
+    """The same data on a second server, as it is now: what is to be there again at the end."""
+    checked(one.client.on_node(one.client.nodes()[0], ("SAVE",))[0])
+    with EmbeddedServer(tcp=False, dump=one.home / "dump.rdb") as server:
+        client = connect(server.socket_url, patience=PATIENCE, before_retry=one.stop.check)
+        yield client if client.db == one.client.db else client.in_database(one.client.db)
+
+
+def _populated(client: Client) -> Client:
+    """The client of the one database that holds anything; of database 0 where several do."""
+    keyspace = client.on_node(client.nodes()[0], ("INFO", "keyspace"))[0]
+    found = [int(db) for db in re.findall(rb"^db(\d+):", keyspace, re.MULTILINE)] if isinstance(keyspace, bytes) else []
+    return client.in_database(found[0]) if len(found) == 1 and found[0] != client.db else client
+
+
+def _leave(client: Client, names: Names) -> None:
+    """The lease and the adapters' announcements are about processes elsewhere."""
+    if (holder := show_lease(client, names)) is not None:
+        break_lease(client, names, holder.token)
+    client.one(names.adapters, "DEL", names.adapters)
+
+
+def _version(client: Client) -> str:
+    found = info_field(client, "server", "valkey_version") or info_field(client, "server", "redis_version")
+    return f"embedded Valkey {found[0]}" if found else "embedded"
