@@ -352,7 +352,8 @@ class TriedMigration(_Result):
 
 class SnapshotReport(_Result):
     """What running migrations on a snapshot showed. `seconds` is by stage. `elsewhere` are differences in keys that no
-    migration is about. `exit` is what the command exits with."""
+    migration is about. `expected` says that the report is the expected one, `unexpected` how it is not. `exit` is what
+    the command exits with."""
 
     file: str
     server: str
@@ -364,6 +365,8 @@ class SnapshotReport(_Result):
     stopped: tuple[Stopped, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
+    expected: bool = False
+    unexpected: tuple[str, ...] = ()
     exit: int = 0
 
 

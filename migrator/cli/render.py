@@ -21,6 +21,10 @@ def as_json(result: BaseModel) -> str:
 
 def as_text(result: BaseModel) -> str:
     """The text of any result."""
+    if isinstance(result, models.PlanResult) and result.snapshot is not None:
+        from migrator.cli import render_trial
+
+        return render_trial.as_text(result)
     if isinstance(result, models.PlanResult):
         return "\n\n".join(_plan(one, result.through) for one in result.migrations) or "There is no migration."
     if isinstance(result, models.ApplyResult):
@@ -75,15 +79,22 @@ def _plan(one: models.MigrationPlan, through: str) -> str:
     out.append(f"  records  {number}; {one.sampled:,} looked at")
     out.append(f"  memory   {size(one.memory_bytes)} more until contract")
     out.append(f"  time     about {_seconds(one.seconds)} to {through}, at the speed of this look")
+    out += [*examples_of(one), *plan_lists(one)]
+    return "\n".join(out)
+
+
+def examples_of(one: models.MigrationPlan) -> list[str]:
+    """A few records before and after."""
+    out: list[str] = []
     for example in one.examples:
         out += ["", wrapped(example.key, first="  e.g. "), wrapped(example.before, first="    before  ")]
         out.append(wrapped(example.after, first="    after   "))
         out += [wrapped(note, first="    note    ") for note in example.notes]
-    out += _plan_lists(one)
-    return "\n".join(out)
+    return out
 
 
-def _plan_lists(one: models.MigrationPlan) -> list[str]:
+def plan_lists(one: models.MigrationPlan) -> list[str]:
+    """What an operator has to know: what cannot be mapped, losses, risks, refusals."""
     out: list[str] = []
     if one.rejected:
         out += ["", "  cannot be mapped (they stay untouched, in quarantine):"]
