@@ -194,14 +194,20 @@ def apply(
 
 
 def _plan_on_snapshot(settings: Common, ids: list[str], out: Path | None, asked: Asked) -> int:
+    import sys
+
     from migrator.cli.opened import show
-    from migrator.cli.trial import tell_ci, tried
+    from migrator.cli.trial import save_junit, tried, workflow_commands
 
     result = tried(settings, ids, asked)
     if out is not None:
         _save(out, result.model_dump_json(indent=2, by_alias=True) + "\n")
+    if asked.junit is not None:
+        save_junit(asked.junit, result)
     show(result, settings)
-    tell_ci(asked, result, settings.migrations, aside=settings.format == "json")
+    if asked.annotations:  # aside, where standard output is one document
+        for line in workflow_commands(result, settings.migrations):
+            print(line, file=sys.stderr if settings.format == "json" else sys.stdout)
     return result.snapshot.exit if result.snapshot else 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +38,8 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
     """The plan with its report. Never connects to `--url`."""
     phases = dict(map(_phase, asked.at))
     expected = read(asked.expect) if asked.expect else None
+    if asked.junit is not None and not asked.junit.absolute().parent.is_dir():  # said before the work, not after it
+        raise UsageError(f"cannot write {asked.junit}: there is no such directory", next="give --junit another file")
     with on_scratch(settings) as (modules, names, watcher, stop):
         modules.select([*ids, *phases])  # a wrong ID is said at once
         with scratch(asked.snapshot, modules, names, watcher, stop) as one:
@@ -69,19 +70,12 @@ def _phase(text: str) -> tuple[str, Phase]:
                      next="for instance: --at 0001=contracted")  # fmt: skip
 
 
-def tell_ci(asked: Asked, plan: PlanResult, modules: Path, *, aside: bool) -> None:
-    """JUnit into its file; annotations on standard output, or aside where that is one document."""
-    report = plan.snapshot
-    assert report is not None
-    if asked.junit is not None:
-        try:
-            asked.junit.write_bytes(junit(plan))
-        except OSError as error:
-            raise UsageError(f"cannot write {asked.junit}: {error.strerror}",
-                             next="give --junit another file") from None  # fmt: skip
-    if asked.annotations:
-        for line in workflow_commands(plan, modules):
-            print(line, file=sys.stderr if aside else sys.stdout)
+def save_junit(path: Path, plan: PlanResult) -> None:
+    """Raises UsageError if it cannot be written."""
+    try:
+        path.write_bytes(junit(plan))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", next="give --junit another file") from None
 
 
 # What failed, by migration: (title, sentence).
