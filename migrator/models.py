@@ -364,9 +364,36 @@ class SnapshotReport(_Result):
     rejected: int = 0
     stopped: tuple[Stopped, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = Field(default_factory=dict)
     expected: bool = False
     unexpected: tuple[str, ...] = ()
+    exit: int = 0
+
+
+class RehearsalReport(_Result):
+    """What a rehearsal came to. `kills` is by command, `writes` what writers did by kind, `unwritten` says of which
+    records no writer could write any. `compared` records were looked at at the end: `lost` are gone, `extra` nobody
+    wrote, `different` are otherwise than they have to be. `exit` is what the command exits with."""
+
+    file: str
+    server: str
+    loaded: Loaded
+    commands: tuple[str, ...] = ()
+    processes: int = 0
+    kills: dict[str, int] = Field(default_factory=dict)
+    failovers: int = 0
+    writers: int = 0
+    writes: dict[str, int] = Field(default_factory=dict)
+    unwritten: tuple[str, ...] = ()
+    compared: int = 0
+    lost: int = 0
+    extra: int = 0
+    different: int = 0
+    rejected: int = 0
+    differences: tuple[DifferenceResult, ...] = ()
+    stopped: Stopped | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
     exit: int = 0
 
 

@@ -450,6 +450,36 @@ def new(
 
 
 @app.command()
+def rehearse(
+    ctx: typer.Context,
+    snapshot: Annotated[Path, typer.Option("--snapshot", metavar="FILE", help="The snapshot to rehearse on.")],
+    ids: Ids = None,
+    kill_every: Annotated[
+        str, typer.Option(metavar="TIME", help="How long apply lives, on average; 0 for ever.")
+    ] = "0.5s",
+    writers: Annotated[int, typer.Option(metavar="N", min=0, max=64, help="Processes that write meanwhile.")] = 4,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Lose the server half way; its replica takes over.")
+    ] = False,
+) -> int:
+    """Carry the migrations of a snapshot out while everything goes wrong, on servers of its own.
+
+    There, back and there again; meanwhile the tool is killed and started again, and adapters write. Then every record
+    is looked at. Exit 30 if one is lost, nobody's or different, 32 if one cannot be mapped. --url is not asked.
+    """
+    from migrator.cli.opened import show
+    from migrator.cli.trial import on_scratch
+    from migrator.rehearsal.rehearse import Hardship, Rehearsal
+
+    hardship = Hardship(duration(kill_every, "--kill-every"), writers, failover)
+    with on_scratch(ctx.obj) as (modules, names, watcher, stop):
+        modules.select(ids or [])
+        result = Rehearsal(snapshot, modules, names, watcher, stop, hardship).play(ids or [])
+    show(result, ctx.obj)
+    return result.exit
+
+
+@app.command()
 def demo(ctx: typer.Context) -> int:
     """Play the whole story on an embedded server.
 

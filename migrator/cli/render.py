@@ -21,7 +21,7 @@ def as_json(result: BaseModel) -> str:
 
 def as_text(result: BaseModel) -> str:
     """The text of any result."""
-    if isinstance(result, models.PlanResult) and result.snapshot is not None:
+    if isinstance(result, models.RehearsalReport) or (isinstance(result, models.PlanResult) and result.snapshot):
         from migrator.cli import render_trial
 
         return render_trial.as_text(result)

@@ -1,4 +1,4 @@
-"""A plan on a snapshot, as a person reads it."""
+"""A plan on a snapshot and a rehearsal, as a person reads them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from collections.abc import Iterator
 
 from migrator.cli.render import examples_of, plan_lists, size, wrapped
 from migrator.cli.trial import elsewhere, where
-from migrator.models import MigrationPlan, PlanResult, SnapshotReport, TriedMigration, number_of
+from migrator.models import MigrationPlan, PlanResult, RehearsalReport, SnapshotReport, TriedMigration, number_of
 
 
-def as_text(plan: PlanResult) -> str:
+def as_text(result: PlanResult | RehearsalReport) -> str:
+    return _rehearsed(result) if isinstance(result, RehearsalReport) else _tried(result)
+
+
+def _tried(plan: PlanResult) -> str:
     report = plan.snapshot
     assert report is not None
-    parts = [_head(report)]
+    parts = ["\n".join([_head(report), *(wrapped(note, first="  note: ") for note in report.notes)])]
     parts += [
         "\n".join(_one(one, tried, report)) for one, tried in zip(plan.migrations, report.migrations, strict=True)
     ]
     return "\n\n".join([*parts, "\n".join(_verdict(report))])
 
 
-def _head(report: SnapshotReport) -> str:
+def _head(report: SnapshotReport | RehearsalReport) -> str:
     loaded = report.loaded
     out = [wrapped(f"{report.file}: {number_of(loaded.records, 'record')}, on {report.server}")]
     if loaded.expired:
         out.append(f"  {number_of(loaded.expired, 'record')} had expired and were left out")
     if loaded.not_visible:
         out.append(f"  {number_of(loaded.not_visible, 'record')} could not be seen")
-    return "\n".join([*out, *(wrapped(note, first="  note: ") for note in report.notes)])
+    return "\n".join(out)
 
 
 def _one(plan: MigrationPlan, tried: TriedMigration, report: SnapshotReport) -> Iterator[str]:
@@ -98,3 +102,25 @@ def _why(report: SnapshotReport) -> str:
     if report.unexpected:
         found.append("the report is not the expected one")
     return ", ".join(found or ["a command stopped"]) + f" (exit code {report.exit})"
+
+
+def _rehearsed(report: RehearsalReport) -> str:
+    killed = ", ".join(f"{command} {number}" for command, number in report.kills.items())
+    writes = ", ".join(f"{what} {number:,}" for what, number in report.writes.items())
+    out = [_head(report), "", *(f"$ {command}" for command in report.commands), ""]
+    out.append(wrapped(
+        f"{number_of(report.processes, 'process').replace('processs', 'processes')}, {sum(report.kills.values())} "
+        f"killed ({killed or 'none'}); {number_of(report.failovers, 'failover')}; {report.seconds:.0f} s"))  # fmt: skip
+    out.append(wrapped(f"{number_of(report.writers, 'writer')}: {writes or 'nothing written'}"))
+    out += [wrapped(f"nothing was written to {text}", first="  note: ") for text in report.unwritten]
+    out += [wrapped(f"note: {note}", first="  ") for note in report.notes]
+    if report.rejected:
+        out.append(f"{number_of(report.rejected, 'record')} cannot be mapped, and were accepted as they are")
+    out += [wrapped(f"{d.verdict}: {where(d.key, d.member)} ({d.why})", first="- ") for d in report.differences]
+    if report.stopped is not None:
+        out.append(wrapped(f"stopped at {report.stopped.phase}: {report.stopped.reason}"))
+        return "\n".join(out)
+    found = ", ".join(f"{name} {number:,}" for name, number in (
+        ("lost", report.lost), ("extra", report.extra), ("different", report.different)))  # fmt: skip
+    out.append(f"looked at {report.compared:,}: {found}")
+    return "\n".join(out)

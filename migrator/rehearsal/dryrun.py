@@ -85,7 +85,7 @@ class Trial:
         """Runs it all. `name` is what the report calls the file. Raises what `plan` raises for a ledger or a module
         that does not fit."""
         self._check_ledger()
-        with copied(self._scratch) as before:
+        with copied(self._scratch.client, self._scratch.home) as before:
             for module in self._chosen:
                 self._there(module)
             self._back(before)
@@ -143,7 +143,7 @@ class Trial:
         self.tried.append(one)
         if entry.phase == "contracted" and entry.swept:
             return
-        if refusal := _half_way(module, entry):
+        if refusal := half_way(module, entry):
             one.plan = one.plan.model_copy(update={"refused": (*one.plan.refused, refusal)})
         if blocked_by(module, session.modules, entries) or entry.phase not in FORWARD:
             return
@@ -284,7 +284,7 @@ def _plan(session: Session, module: Module, entries: Mapping[str, Entry]) -> Mig
     return plan.model_copy(update={"risks": tuple(risk for risk in plan.risks if risk.code not in _OF_THE_SERVER)})
 
 
-def _half_way(module: Module, entry: Entry) -> Remark | None:
+def half_way(module: Module, entry: Entry) -> Remark | None:
     """Where the old shape is partly in a backup, which the snapshot does not have."""
     under_way = entry.phase == "contracted" and not entry.swept
     if entry.phase in FORWARD and not under_way and not entry.cleaning:

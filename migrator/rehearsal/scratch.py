@@ -42,8 +42,7 @@ class Scratch:
         return Session(self.client, self.names, self.modules, observer=self.observer, stop=self.stop, options=options)
 
     def ours(self, key: bytes) -> bool:
-        """Whether a key is the tool's own and none of the data."""
-        return key.startswith(self.names.prefix) or key == CLAIMS
+        return is_ours(self.names, key)
 
     def memory(self) -> int:
         """Bytes the server uses, 0 where it does not say."""
@@ -53,42 +52,50 @@ class Scratch:
         self.stop.check()
 
 
+def is_ours(names: Names, key: bytes) -> bool:
+    """Whether a key is the tool's own and none of the data."""
+    return key.startswith(names.prefix) or key == CLAIMS
+
+
 @contextmanager
 def scratch(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
-    """The snapshot of a file on a server of its own, in a phase as its ledger says; whoever was at work when it was
-    taken is not at work here. Raises what `load` raises."""
+    """The snapshot of a file on a server of its own, in the phases its ledger says. Raises what `load` raises."""
     with EmbeddedServer(tcp=False) as server:
         assert server.home is not None
         client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
-        loaded = _load(path, client, observer, stop)
-        client = _populated(client)
-        _leave(client, names)
-        yield Scratch(client, server.home, modules, names, _version(client), loaded, observer, stop)
+        client, loaded = fill(path, client, names, observer, stop)
+        yield Scratch(client, server.home, modules, names, version(client), loaded, observer, stop)
 
 
-def _load(path: Path, client: Client, observer: Observer, stop: Stop) -> Loaded:
+def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Stop) -> tuple[Client, Loaded]:
+    """Loads a snapshot; whoever was at work when it was taken is not at work here. A client of its one database, or of
+    database 0 where it has several."""
+
     def tick(records: int) -> None:
         observer.advance(records)
         stop.check()
 
     observer.begin("load the snapshot", None)
     try:
-        return load(path, client, tick=tick)
+        loaded = load(path, client, tick=tick)
     finally:
         observer.end()
+    client = _populated(client)
+    _leave(client, names)
+    return client, loaded
 
 
 @contextmanager
-def copied(one: Scratch) -> Iterator[Client]:
-    """The same data on a second server, as it is now: what is to be there again at the end."""
-    checked(one.client.on_node(one.client.nodes()[0], ("SAVE",))[0])
-    with EmbeddedServer(tcp=False, dump=one.home / "dump.rdb") as server:
-        client = connect(server.socket_url, patience=PATIENCE, before_retry=one.stop.check)
-        yield client if client.db == one.client.db else client.in_database(one.client.db)
+def copied(client: Client, home: Path) -> Iterator[Client]:
+    """The same data on a second server, as it is now: what is to be there again at the end. `home` is the directory of
+    the first."""
+    checked(client.on_node(client.nodes()[0], ("SAVE",))[0])
+    with EmbeddedServer(tcp=False, dump=home / "dump.rdb") as server:
+        copy = connect(server.socket_url, patience=PATIENCE)
+        yield copy if copy.db == client.db else copy.in_database(client.db)
 
 
 def _populated(client: Client) -> Client:
-    """The client of the one database that holds anything; of database 0 where several do."""
     keyspace = client.on_node(client.nodes()[0], ("INFO", "keyspace"))[0]
     found = [int(db) for db in re.findall(rb"^db(\d+):", keyspace, re.MULTILINE)] if isinstance(keyspace, bytes) else []
     return client.in_database(found[0]) if len(found) == 1 and found[0] != client.db else client
@@ -101,6 +108,7 @@ def _leave(client: Client, names: Names) -> None:
     client.one(names.adapters, "DEL", names.adapters)
 
 
-def _version(client: Client) -> str:
+def version(client: Client) -> str:
+    """What the report calls the server."""
     found = info_field(client, "server", "valkey_version") or info_field(client, "server", "redis_version")
     return f"embedded Valkey {found[0]}" if found else "embedded"
