@@ -16,7 +16,11 @@ from typing import Any
 
 import migrator
 from migrator.client import Client
+from migrator.engine import commands
+from migrator.engine.session import Session
 from migrator.errors import MigratorError
+from migrator.ledger.lease import show_lease
+from migrator.moves.loader import Modules
 from migrator.names import Names
 
 _POLL = 0.01
@@ -35,6 +39,7 @@ class Hunter:
 
     client: Client
     names: Names
+    modules: Modules
     environment: dict[str, str]
     home: Path
     every: float
@@ -57,6 +62,8 @@ class Hunter:
             if begun is not None and self._called:
                 begun = None
             self.kills[words[0]] += 1
+            if self.dice.random() < 0.5:
+                self._break()
             now = self._state()
             patience = 1.0 if now != stood else patience * 1.5
             if now != stood:
@@ -89,6 +96,12 @@ class Hunter:
                 process.wait()
             out.seek(0)
             return process.returncode, out.read()
+
+    def _break(self) -> None:
+        """What an operator does who knows that the process is gone; else its lease has to run out."""
+        session = Session(self.client, self.names, self.modules)
+        if (holder := show_lease(self.client, self.names)) is not None:
+            commands.lock_break(session, holder.token)
 
     def _holder(self) -> bytes:
         return self.client.one(self.names.lease, "HGET", self.names.lease, "token") or b""

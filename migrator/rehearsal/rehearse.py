@@ -67,7 +67,8 @@ class Rehearsal:
             chosen = self._pending(client, ids)
             assert there.primary.home is not None
             with copied(client, there.primary.home) as before:
-                hunter = Hunter(client, self._names, environment(url, self._modules.directory), there.home,
+                own = environment(url, self._modules.directory)
+                hunter = Hunter(client, self._names, self._modules, own, there.home,
                                 self._hardship.every, self._stop.check)  # fmt: skip
                 accounts = self._told(there, hunter, url, chosen)
                 judge = self._judged(before, client, chosen, accounts)
@@ -98,17 +99,18 @@ class Rehearsal:
         if not self._command(hunter, "init"):
             return []
         with self._writing(url, hunter.environment, chosen) as crew:
-            done = self._there_and_back(there, hunter, [module.number for module in chosen])
+            done = self._there_and_back(there, hunter, chosen)
             self._observer.say("the whole way" if done else "stopped")
             return crew.finish()
 
-    def _there_and_back(self, there: Stage, hunter: Hunter, ids: Sequence[str]) -> bool:
+    def _there_and_back(self, there: Stage, hunter: Hunter, chosen: Sequence[Module]) -> bool:
+        ids = [module.number for module in chosen]
         backup = ["--backup", str(there.home / "backup"), "--yes"]
         once = self._failing_over(there) if there.ready else None
         steps: list[tuple[Callable[[], None] | None, list[str]]] = [
             (None, ["apply", *ids, "--through", "verify", *backup]),
             (once, ["apply", *ids, "--through", "contract", *backup]),
-            *((None, ["rollback", id, "--to", "pending", *backup]) for id in reversed(ids)),
+            *((None, [*_back(module), *backup]) for module in reversed(chosen)),
             (None, ["apply", *ids, "--through", "contract", *backup]),
         ]
         return all(self._command(hunter, *words, begun=begun) for begun, words in steps)
@@ -151,10 +153,13 @@ class Rehearsal:
 
     @contextmanager
     def _writing(self, url: str, environment: dict[str, str], chosen: Sequence[Module]) -> Iterator[_Crew]:
-        ids = tuple(module.id for module in chosen)
+        # What has no inverse goes back by a restore, which discards what was written since.
+        ids = tuple(module.id for module in chosen if module.migration.invertible)
+        self._notes += [f"nobody writes to the records of {module.id}: it has no inverse" for module in chosen
+                        if not module.migration.invertible]  # fmt: skip
         crew = _Crew(self._stop)
         try:
-            for number in range(self._hardship.writers):
+            for number in range(self._hardship.writers if ids else 0):
                 crew.start(
                     Settings(url=url, migrations=environment["MIGRATOR_MIGRATIONS"], ids=ids, number=number,
                              namespace=self._names.namespace, writers=self._hardship.writers),
@@ -196,6 +201,12 @@ class Rehearsal:
             rejected=self._rejected, differences=judge.differences.listed(), stopped=stopped,
             notes=tuple(self._notes), exit=exit,
         )  # fmt: skip
+
+
+def _back(module: Module) -> list[str]:
+    if module.migration.invertible:
+        return ["rollback", module.number, "--to", "pending"]
+    return ["restore", module.number, "--discard-later-writes"]
 
 
 @dataclass
