@@ -10,6 +10,7 @@ from pathlib import Path
 
 from migrator.client import Client, checked, connect
 from migrator.engine.guards import info_field
+from migrator.engine.load import Limits
 from migrator.engine.observe import Observer, Silent, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
@@ -38,7 +39,7 @@ class Scratch:
 
     def session(self, backup: str = "backup") -> Session:
         """A session as `apply --yes --backup DIR` opens it."""
-        options = Options(yes=True, backup=self.home / backup)
+        options = Options(yes=True, backup=self.home / backup, limits=Limits(longest=None))  # nobody else is there
         return Session(self.client, self.names, self.modules, observer=self.observer, stop=self.stop, options=options)
 
     def ours(self, key: bytes) -> bool:
