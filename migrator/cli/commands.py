@@ -142,6 +142,9 @@ def plan(
     expect: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --snapshot: compare with a plan that --out saved.")
     ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=64, help="With --snapshot: in so many shares at once.")
+    ] = None,
 ) -> int:
     """Show what apply would do, on real records. Writes nothing.
 
@@ -154,8 +157,9 @@ def plan(
 
     if snapshot is not None:
         _refuse_with_snapshot(ctx, "through", "check", "backup")
-        return _plan_on_snapshot(ctx.obj, ids or [], out, Asked(snapshot, tuple(at or ()), junit, annotations, expect))
-    _refuse_without_snapshot(ctx, "at", "junit", "annotations", "expect")
+        asked = Asked(snapshot, tuple(at or ()), junit, annotations, expect, processes)
+        return _plan_on_snapshot(ctx.obj, ids or [], out, asked)
+    _refuse_without_snapshot(ctx, "at", "junit", "annotations", "expect", "processes")
     with opened(ctx.obj, ids or [], writes=False, backup=backup) as session:
         result = make(session, ids or [], THROUGH[through.value])
     if out is not None:

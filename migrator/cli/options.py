@@ -36,6 +36,7 @@ class Asked:
     junit: Path | None = None
     annotations: bool = False
     expect: Path | None = None
+    processes: int | None = None
 
 
 def split(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:

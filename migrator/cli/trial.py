@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from migrator.phases import FORWARD, Phase
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.expected import read, unexpected
 from migrator.rehearsal.scratch import scratch
+from migrator.rehearsal.shares import Settings, Shares, number_for, split, try_shares
 
 
 @contextmanager
@@ -42,8 +44,17 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
         raise UsageError(f"cannot write {asked.junit}: there is no such directory", next="give --junit another file")
     with on_scratch(settings) as (modules, names, watcher, stop):
         modules.select([*ids, *phases])  # a wrong ID is said at once
-        with scratch(asked.snapshot, modules, names, watcher, stop) as one:
-            plan = Trial(one, ids, phases).play(str(asked.snapshot))
+        number = number_for(asked.snapshot, asked.processes)
+        if number == 1:
+            with scratch(asked.snapshot, modules, names, watcher, stop) as one:
+                plan = Trial(one, ids, phases).play(str(asked.snapshot))
+        else:
+            with tempfile.TemporaryDirectory(prefix="migrator-") as home:
+                watcher.say(f"in {number} shares, each on a server of its own")
+                paths, everywhere = split(asked.snapshot, Shares(modules, names, number), number, Path(home))
+                told = Settings(file="", name=str(asked.snapshot), migrations=str(settings.migrations.resolve()),
+                                namespace=settings.namespace, ids=tuple(ids), at=phases)  # fmt: skip
+                plan = try_shares(told, paths, everywhere, stop)
     report = plan.snapshot
     assert report is not None
     if asked.expect and expected:

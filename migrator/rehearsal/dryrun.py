@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 from migrator.client import Client
 from migrator.engine import commands
@@ -37,13 +37,12 @@ from migrator.phases import FORWARD, Phase
 from migrator.rehearsal.databases import unlike
 from migrator.rehearsal.findings import Differences, Reasons
 from migrator.rehearsal.mapping import Mapped, map_all
+from migrator.rehearsal.merge import worse
 from migrator.rehearsal.scratch import Scratch, copied
 
 # What a plan says of the server it looks at, and not of the migration.
 _OF_THE_SERVER = ("no-adapter", "no-replica", "no-wait", "no-claims", "no-info", "volatile", "memory")
 _FIRST, _SECOND = "backup-1", "backup-2"
-# Where several hold, the first of these is what the command exits with (see the command line's contract).
-_BEFORE = (3, 2, 60, 62, 11, 12, 20, 21, 41, 30, 32, 31)
 
 
 @dataclass
@@ -313,4 +312,4 @@ def _compared(session: Session, id: str) -> int:
 def _exit(refused: bool, differing: int, rejected: int, stopped: Sequence[Stopped]) -> int:
     codes = {one.exit for one in stopped}
     codes |= {code for code, holds in ((60, refused), (30, differing), (32, rejected)) if holds}
-    return min(codes, key=lambda code: _BEFORE.index(code) if code in _BEFORE else -1, default=0)
+    return reduce(worse, codes, 0)
