@@ -54,7 +54,8 @@ class _Tried:
     plan: MigrationPlan
     mapped: Mapped = field(default_factory=Mapped)
     rejected: Reasons = field(default_factory=Reasons)
-    reached: str = ""
+    reached: str = ""  # the phase it is in
+    furthest: str = ""  # the one it came to on the way there
     compared: int = 0
     ran: bool = False
     memory: TriedMemory = field(default_factory=TriedMemory)
@@ -62,7 +63,7 @@ class _Tried:
     def result(self) -> TriedMigration:
         mapped = self.mapped
         return TriedMigration(
-            id=self.module.id, reached=self.reached or self.phase, records=mapped.records, mapped=mapped.mapped,
+            id=self.module.id, reached=self.furthest or self.phase, records=mapped.records, mapped=mapped.mapped,
             rejected=self.rejected.total, reasons=self.rejected.listed(), noted=mapped.noted.listed(),
             compared=self.compared, unjudged=mapped.unjudged, differing=mapped.differences.total,
             differences=mapped.differences.listed(), memory=self.memory,
@@ -154,13 +155,14 @@ class Trial:
             return
         one.ran = True
         with self._timed("there"):
-            self._carry(one, _FIRST)
+            self._carry(one, _FIRST, "contract")
+        one.furthest = one.reached
         one.memory = one.memory.model_copy(update={"after": self._scratch.memory()})
 
-    def _carry(self, one: _Tried, backup: str) -> bool:
-        """`apply` as an operator runs it: what cannot be mapped is accepted. Whether it came through contract."""
+    def _carry(self, one: _Tried, backup: str, goal: str) -> bool:
+        """`apply` as an operator runs it: what cannot be mapped is accepted. Whether it came as far as `goal`."""
         id = one.module.id
-        for through in ("backfill", "contract"):
+        for through in ("backfill", goal):
             result = self._done(one, partial(commands.apply, self._scratch.session(backup), [id], through))
             if result is None:
                 return False
@@ -236,7 +238,8 @@ class Trial:
     def _again(self) -> None:
         with self._timed("again"):
             for one in self.tried:
-                if one.ran and not self._carry(one, _SECOND):
+                # As far as a bare `apply` goes, both shapes compared: that contract works is known by then.
+                if one.ran and not self._carry(one, _SECOND, "verify"):
                     return
 
     # What belongs to whom.

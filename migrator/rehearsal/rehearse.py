@@ -263,5 +263,5 @@ class _Crew:
 
     def end(self) -> None:
         for process in self.processes:
-            process.kill()
-            process.wait()
+            with process:  # closes its pipes
+                process.kill()

@@ -6,10 +6,12 @@ end that nobody waits any more. Prints the plan, or the error, as one line of JS
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -106,19 +108,22 @@ def split(path: Path, shares: Shares, number: int, home: Path) -> tuple[list[Pat
 def try_shares(settings: Settings, paths: Sequence[Path], everywhere: int, stop: Stop) -> PlanResult:
     """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
     running = [_start(settings.model_copy(update={"file": str(path)}), quiet=n > 0) for n, path in enumerate(paths)]
+    found = [""] * len(running)
+    threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
     try:
-        found = [""] * len(running)
-        threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                stop.check()
-                thread.join(_POLL)
+        while any(thread.is_alive() for thread in threads):
+            stop.check()
+            time.sleep(_POLL)
     finally:
         for process in running:
             process.kill()
-            process.wait()
+        for thread in threads:
+            thread.join()
+        for process in running:
+            with process:  # closes its pipes
+                pass
     return merged([_result(text) for text in found], everywhere)
 
 
@@ -164,6 +169,7 @@ class _Lines(Silent):
 
 def main() -> None:
     settings = Settings.model_validate_json(sys.stdin.readline())
+    gc.set_threshold(100_000, 50, 50)  # nearly all that is made is gone with its batch; looking for cycles is a tenth
     threading.Thread(target=_end_with_our_reader, daemon=True).start()
     try:
         text = _try(settings, _Lines()).model_dump_json(by_alias=True)
