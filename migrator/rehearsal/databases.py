@@ -11,18 +11,22 @@ from migrator.moves.values import ask_words, members_from_page, scan_words
 from migrator.scripts import script
 
 _PAGE = 500
-_WHOLE = 5000  # elements of a collection, or bytes of a string, that are compared by one digest
+WHOLE = 5000  # elements of a collection, or bytes of a string, that are compared by one digest
 _LIST_PAGE = 1000
 
 
 def unlike(
-    before: Client, after: Client, ours: Callable[[bytes], bool], tick: Callable[[], None] = lambda: None
+    before: Client,
+    after: Client,
+    ours: Callable[[bytes], bool],
+    tick: Callable[[], None] = lambda: None,
+    whole: int = WHOLE,
 ) -> Iterator[tuple[bytes, DifferenceResult]]:
     """Each key that `after` holds otherwise than `before`; keys that are `ours` are left out. Reads both, a page at a
     time; nobody may write meanwhile."""
     seen: set[bytes] = set()  # of what differs: SCAN may give a key twice
     for keys in before.pages(b"*", _PAGE):
-        for key, was, now in _digests(before, after, [key for key in keys if not ours(key)]):
+        for key, was, now in _digests(before, after, [key for key in keys if not ours(key)], whole):
             if was != now and key not in seen and (verdict := _verdict(before, after, key, was, now)):
                 seen.add(key)
                 yield key, DifferenceResult(key=show(key), member=None, verdict=verdict[0], why=verdict[1])
@@ -37,9 +41,9 @@ def unlike(
         tick()
 
 
-def _digests(before: Client, after: Client, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Reply, Reply]]:
+def _digests(before: Client, after: Client, keys: Sequence[bytes], whole: int) -> Iterator[tuple[bytes, Reply, Reply]]:
     if keys:
-        replies = [client.eval(script("digest"), keys, (_WHOLE,)) for client in (before, after)]
+        replies = [client.eval(script("digest"), keys, (whole,)) for client in (before, after)]
         yield from zip(keys, *replies, strict=True)
 
 

@@ -38,7 +38,7 @@ from migrator.rehearsal.databases import unlike
 from migrator.rehearsal.findings import Differences, Reasons
 from migrator.rehearsal.mapping import Mapped, map_all
 from migrator.rehearsal.merge import worse
-from migrator.rehearsal.scratch import Scratch, copied
+from migrator.rehearsal.scratch import Scratch
 
 # What a plan says of the server it looks at, and not of the migration.
 _OF_THE_SERVER = ("no-adapter", "no-replica", "no-wait", "no-claims", "no-info", "volatile", "memory")
@@ -79,13 +79,13 @@ class Trial:
         self.stopped: list[Stopped] = []
         self.seconds: dict[str, float] = {}
         self._elsewhere = Differences()
-        self._notes: list[str] = list(scratch.loaded.notes)
+        self._notes: list[str] = [*scratch.notes, *scratch.loaded.notes]
 
     def play(self, name: str) -> PlanResult:
         """Runs it all. `name` is what the report calls the file. Raises what `plan` raises for a ledger or a module
         that does not fit."""
         self._check_ledger()
-        with copied(self._scratch.client, self._scratch.home) as before:
+        with self._scratch.copied() as before:
             for module in self._chosen:
                 self._there(module)
             self._back(before)
@@ -224,7 +224,9 @@ class Trial:
         if any(one.reached != "pending" for one in ran):
             return
         with self._timed("compare"):
-            for key, found in unlike(before, self._scratch.client, self._not_data(ran), self._scratch.tick):
+            for key, found in unlike(
+                before, self._scratch.client, self._not_data(ran), self._scratch.tick, self._scratch.whole
+            ):
                 owner = next((one for one in ran if self._about(one, key)), None)
                 told = found.model_copy(update={"why": f"after the way back: {found.why}"})
                 (owner.mapped.differences if owner else self._elsewhere).note(told)

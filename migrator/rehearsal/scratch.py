@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from migrator.client import Client, checked, connect
 from migrator.engine.guards import info_field
@@ -14,12 +16,15 @@ from migrator.engine.load import Limits
 from migrator.engine.observe import Observer, Silent, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
+from migrator.errors import UsageError
 from migrator.ledger.lease import break_lease, show_lease
 from migrator.models import Loaded
 from migrator.moves.loader import Modules
 from migrator.names import CLAIMS, Names
-from migrator.snapshot.embedded import EmbeddedServer
-from migrator.snapshot.load import load
+from migrator.rehearsal import fake
+from migrator.rehearsal.databases import WHOLE
+from migrator.snapshot.embedded import EmbeddedServer, server_binary
+from migrator.snapshot.load import is_rdb, load
 
 PATIENCE = 10.0  # seconds
 
@@ -34,6 +39,9 @@ class Scratch:
     names: Names
     server: str
     loaded: Loaded
+    copied: Callable[[], AbstractContextManager[Client]]
+    whole: int = WHOLE
+    notes: tuple[str, ...] = ()
     observer: Observer = field(default_factory=Silent)
     stop: Stop = field(default_factory=Stop)
 
@@ -60,12 +68,37 @@ def is_ours(names: Names, key: bytes) -> bool:
 
 @contextmanager
 def scratch(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
-    """The snapshot of a file on a server of its own, in the phases its ledger says. Raises what `load` raises."""
+    """The snapshot of a file on a server of its own, in the phases its ledger says. Raises what `load` raises, and
+    UsageError where neither a server nor fakeredis can run."""
+    try:
+        server_binary()
+    except UsageError as error:
+        if is_rdb(path) or not fake.available():
+            following = error.next if is_rdb(path) else f"{error.next}; or, for NDJSON, {fake.INSTALL}"
+            raise UsageError(error.message, next=following) from None
+        with _faked(path, modules, names, observer, stop) as one:
+            yield one
+        return
     with EmbeddedServer(tcp=False) as server:
         assert server.home is not None
         client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
         client, loaded = fill(path, client, names, observer, stop)
-        yield Scratch(client, server.home, modules, names, version(client), loaded, observer, stop)
+        copy = partial(copied, client, server.home)
+        yield Scratch(client, server.home, modules, names, version(client), loaded, copy, observer=observer, stop=stop)
+
+
+@contextmanager
+def _faked(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
+    @contextmanager
+    def again() -> Iterator[Client]:
+        with fake.fake_server(PATIENCE) as second:
+            yield fill(path, second, names, Silent(), stop)[0]
+
+    with fake.fake_server(PATIENCE) as first, TemporaryDirectory(prefix="migrator-") as home:
+        client, loaded = fill(path, first, names, observer, stop)
+        # Its DUMP is no reply that can be read: values are compared one by one.
+        yield Scratch(client, Path(home), modules, names, "fakeredis", loaded, again, whole=-1, notes=fake.NOTES,
+                      observer=observer, stop=stop)  # fmt: skip
 
 
 def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Stop) -> tuple[Client, Loaded]:
