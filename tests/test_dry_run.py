@@ -253,6 +253,15 @@ def test_as_a_process_it_needs_no_server_and_leaves_nothing(run_migrator, data, 
     assert (done.returncode, list(temporary.iterdir())) == (0, []), done.stderr
 
 
+def test_an_rdb_file_is_a_snapshot_too(server, tmp_path):
+    for key, text in jobs().items():
+        put(server, key, text)
+    server.raw.save()
+    tried = Tried(shipped(tmp_path / "m"), server.behind.dir / "dump.rdb")
+    report = tried("--processes", "2")  # it is loaded whole, by one
+    assert [(one["reached"], one["mapped"]) for one in report["migrations"]] == [("contracted", 3), ("contracted", 0)]
+
+
 def no_binary() -> Path:
     raise UsageError("the embedded server is not installed", next="pip install 'migrator[embedded]'")
 
