@@ -95,10 +95,14 @@ def skeleton(value):
     if not isinstance(value, str):
         return value
     try:
-        inner = json.loads(value)
+        inner = json.loads(value, parse_constant=_no_json)
     except ValueError:
         return [_mark(char) for char in value]
     return skeleton(inner) if isinstance(inner, (dict, list, str)) else value
+
+
+def _no_json(constant):
+    raise ValueError(constant)  # Python reads NaN and Infinity, which JSON has not
 
 
 def _mark(char):
