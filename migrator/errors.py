@@ -12,6 +12,7 @@
     ├── DifferencesError        30   the two shapes differ
     ├── IncompleteError         31   the comparison did not see everything
     ├── QuarantineError         32   records that cannot be mapped wait for a decision
+    ├── StoppedByLoadError      50   the server was in need for too long; the checkpoint is saved
     ├── RefusedError            60   a guard refused; a flag or another command settles it
     ├── LedgerBackwardsError    62   Redis knows more than the ledger does
     └── InterruptedRunError 130/143  a signal came; the checkpoint is saved
@@ -99,6 +100,11 @@ class IncompleteError(MigratorError):
 class QuarantineError(MigratorError):
     exit_code = 32
     code = "quarantined"
+
+
+class StoppedByLoadError(MigratorError):
+    exit_code = 50
+    code = "stopped-by-load"
 
 
 class RefusedError(MigratorError):

@@ -75,6 +75,7 @@ class MigrationStatus(_Result):
     families: tuple[FamilyStatus, ...] = ()
     tally: TallyResult = TallyResult()
     waiting_for: str | None = None
+    paused: str | None = None
     owner: str | None = None
     quarantine: QuarantineCounts = QuarantineCounts()
     drift: Drift | None = None
@@ -187,6 +188,7 @@ class VerifyResult(_Result):
     examples: tuple[DifferenceResult, ...] = ()
     repaired: int = 0
     next: str = ""
+    stopped: Stopped | None = None
 
 
 class QuarantinedRecord(_Result):

@@ -94,6 +94,12 @@ YesOption = Annotated[
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
 RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
+MaxPauseOption = Annotated[
+    str, typer.Option(metavar="TIME", help="Give up, exit 50, once the server was in need for so long, e.g. 10m.")
+]
+IgnoreLoadOption = Annotated[
+    bool, typer.Option("--ignore-load", help="Do not pause while the server is in need: replicas behind, memory full.")
+]
 
 
 @app.command()
@@ -149,16 +155,21 @@ def apply(
     repair_indexes: Annotated[
         bool, typer.Option("--repair-indexes", help="Make the index repairs the plan lists.")
     ] = False,
+    max_pause: MaxPauseOption = "10m",
+    ignore_load: IgnoreLoadOption = False,
 ) -> int:
     """Carry migrations forward. The same command resumes after any stop or crash.
 
     It stops after verification; --through switch and --through contract go on. Contract removes the old shape, so it
     needs --yes and --backup DIR.
     """
-    from migrator.cli.opened import opened, show
+    from migrator.cli.opened import limits_from, opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, ids or [], rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes) as session:
+    limits = limits_from(max_pause, ignore=ignore_load)
+    with opened(
+        ctx.obj, ids or [], rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes, limits=limits
+    ) as session:
         chosen = list(ids or [])
         if plan is not None:
             saved = _saved_plan(plan)
@@ -233,13 +244,16 @@ def verify(
         Truth | None, typer.Option(help="After the switch: the side that wins where they differ.")
     ] = None,
     backup: BackupOption = None,
+    max_pause: MaxPauseOption = "10m",
+    ignore_load: IgnoreLoadOption = False,
 ) -> int:
     """Compare every record of both shapes. Exit 30 if any differs, 31 if not all were compared."""
-    from migrator.cli.opened import opened, show
+    from migrator.cli.opened import limits_from, opened, show
     from migrator.engine import commands
 
     seconds = duration(budget, "--budget") if budget else None
-    with opened(ctx.obj, [id], writes=repair or foreign is not None, rate=rate, backup=backup) as session:
+    writes, limits = repair or foreign is not None, limits_from(max_pause, ignore=ignore_load)
+    with opened(ctx.obj, [id], writes=writes, rate=rate, backup=backup, limits=limits) as session:
         result = commands.verify(
             session, id, sample=sample, budget=seconds, repair=repair, foreign=foreign.value if foreign else None
         )

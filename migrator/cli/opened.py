@@ -6,15 +6,17 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from pydantic import BaseModel
 
 from migrator.cli import render
-from migrator.cli.options import Common
+from migrator.cli.options import Common, duration
 from migrator.cli.progress import observer
 from migrator.client import Client, connect
+from migrator.engine.load import PRODUCTION, Limits
 from migrator.engine.observe import Rate, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
@@ -36,6 +38,7 @@ def opened(
     yes: bool = False,
     backup: Path | None = None,
     repair_indexes: bool = False,
+    limits: Limits = PRODUCTION,
 ) -> Iterator[Session]:
     """A session. Where the command writes, a signal is heard between batches; where it only reads, at once."""
     modules = load(settings.migrations)
@@ -50,11 +53,17 @@ def opened(
             on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
             before_retry=stop.check,
         )
-        options = Options(yes=yes, backup=backup, repair_indexes=repair_indexes)
+        options = Options(yes=yes, backup=backup, repair_indexes=repair_indexes, limits=limits)
         try:
             yield Session(client, names, modules, settings.lease, watcher, stop, Rate(rate), options)
         finally:
             watcher.end()
+
+
+def limits_from(max_pause: str, *, ignore: bool) -> Limits:
+    """When the server is left alone, and for how long. Raises UsageError for what is no time."""
+    longest = duration(max_pause, "--max-pause")
+    return replace(PRODUCTION, longest=None if ignore else longest)
 
 
 @contextmanager

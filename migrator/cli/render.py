@@ -145,6 +145,8 @@ def _status(one: models.MigrationStatus) -> str:
     out += _adapters(one.adapters)
     if one.owner:
         out.append(f"  at work: {one.owner}")
+    if one.paused:
+        out.append(wrapped(one.paused, first="  paused: "))
     if one.waiting_for:
         out.append(wrapped(one.waiting_for, first="  waits for: "))
     if one.next:
@@ -182,6 +184,8 @@ def _verify(result: models.VerifyResult) -> str:
     ]
     if result.repaired:
         out.append(f"repaired {result.repaired:,}")
+    if result.stopped is not None:
+        out += [wrapped(result.stopped.reason, first="stopped: "), wrapped(result.stopped.next, first="next: ")]
     if not result.complete:
         out.append("Not everything was compared: this is no proof.")
     out += [wrapped(f"{d.verdict}: {_where(d.key, d.member)} ({d.why})", first="- ") for d in result.examples]

@@ -20,7 +20,9 @@ class Lane:
         self._owed: deque[int] = deque()
 
     def send(self, commands: Sequence[tuple[Arg, ...]]) -> None:
-        self._connection.send_packed_command([pack(commands)], check_health=False)
+        packed = pack(commands)
+        self._node.links.sent += len(packed)
+        self._connection.send_packed_command([packed], check_health=False)
         self._owed.append(len(commands))
 
     def receive(self) -> list[Reply]:

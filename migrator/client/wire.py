@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 from hiredis import pack_command
-from redis.exceptions import AskError, NoPermissionError, ResponseError, TryAgainError
+from redis.exceptions import AskError, NoPermissionError, OutOfMemoryError, ResponseError, TryAgainError
 
 from migrator.errors import RefusedError
 from migrator.scripts import Script
@@ -38,10 +38,10 @@ class Command:
 
 
 class Links:
-    """Counts the connections to a node: a pool replaces a dead idle one without a word."""
+    """Counts the connections to a node: a pool replaces a dead idle one without a word. `sent`: bytes, on all."""
 
     def __init__(self) -> None:
-        self.made = 0
+        self.made = self.sent = 0
         self._socket: Any = lambda: None
 
     def note(self, connection: Any) -> None:
@@ -71,7 +71,9 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = 
     connection = node.pool.get_connection()
     node.links.note(connection)
     try:
-        connection.send_packed_command([pack(commands)], check_health=False)
+        packed = pack(commands)
+        node.links.sent += len(packed)
+        connection.send_packed_command([packed], check_health=False)
         return receive(connection, len(commands))
     except BaseException:
         connection.disconnect()
@@ -112,7 +114,7 @@ def checked(reply: Reply) -> Reply:
         raise RefusedError(
             f"this user may not do that: {reply}", next="grant the command or key in the ACL, then run it again"
         )
-    if isinstance(reply, ResponseError) and str(reply).startswith("OOM"):
+    if isinstance(reply, OutOfMemoryError) or (isinstance(reply, ResponseError) and str(reply).startswith("OOM")):
         raise RefusedError(f"Redis is out of memory: {reply}", next="free memory or raise maxmemory; the run resumes")
     if isinstance(reply, ResponseError):
         raise reply

@@ -19,6 +19,7 @@ from migrator.moves.values import members_from_page, scan_words
 PAGE_KEYS = 1000
 PAGE_COLLECTIONS = 400
 PAGE_MEMBERS = 500
+LEAST_MEMBERS = 50
 
 
 def backfill(run: Run) -> Tally:
@@ -85,10 +86,8 @@ def copy_collection(run: Run, family: Family, visit: Visit, pair: Pair) -> Itera
     for cursor, flat in inner_pages(run.client, visit, pair.old, lambda c: scan_words(kind, pair.old, c, PAGE_MEMBERS)):
         members = members_from_page(kind, flat)
         # COUNT is ignored on small encodings, so a page is cut here.
-        for start in range(0, len(members), PAGE_MEMBERS):
-            batch = members[start : start + PAGE_MEMBERS]
-            counts = copy_members(run, family, FORWARD, pair, batch)
-            last = start + PAGE_MEMBERS >= len(members)
-            yield Progress(counts, Place(pair.old, cursor) if last else Place())
-        if not members:
-            yield Progress({}, Place(pair.old, cursor))
+        while members:
+            size = run.at_once(PAGE_MEMBERS, LEAST_MEMBERS)
+            batch, members = members[:size], members[size:]
+            yield Progress(copy_members(run, family, FORWARD, pair, batch))
+        yield Progress({}, Place(pair.old, cursor))

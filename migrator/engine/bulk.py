@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.backfill import PAGE_MEMBERS
-from migrator.engine.overlap import Left, carry, fields_never_expire, starts
+from migrator.engine.overlap import Count, Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Visit
 from migrator.moves.family import Family, Member, Pair, Side
@@ -69,10 +69,10 @@ class _Side:
         self.pair, self.cursor, self.done = pair, cursor, False
         self._family, self._tally, self._judge, self._told = family, tally, judge, told
 
-    def work(self, lanes: Lanes, count: int) -> Work:
+    def work(self, lanes: Lanes, count: Count) -> Work:
         """Asks for the next page before it looks at this one, and for the other side of it after."""
         asked: deque[_Batch | None] = deque([None])  # None: a page
-        lanes.send(*self._page_words(self.cursor, count))
+        lanes.send(*self._page_words(self.cursor, count()))
         while asked:
             replies = yield
             batch = asked.popleft()
@@ -83,7 +83,7 @@ class _Side:
                 continue
             cursor = int(replies[-1][0])
             if cursor:
-                lanes.send(*self._page_words(cursor, count))
+                lanes.send(*self._page_words(cursor, count()))
                 asked.append(None)
             batch, words = self._look(cursor, replies)
             if words:

@@ -30,6 +30,7 @@ from migrator.errors import (
     QuarantineError,
     RefusedError,
     StalePlanError,
+    StoppedByLoadError,
     UsageError,
 )
 from migrator.ledger import Entry, Lease, address, break_lease, parse_address, show_lease
@@ -58,7 +59,7 @@ from migrator.phases import Phase, transition
 
 # What stops one migration and leaves a result to print; anything else is an error of the whole command.
 _STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, OrderError, LedgerBackwardsError,
-          InterruptedRunError)  # fmt: skip
+          StoppedByLoadError, InterruptedRunError)  # fmt: skip
 
 
 def exit_code(error: MigratorError) -> int:
@@ -243,16 +244,21 @@ def _repairing(run: Run, *, repair: bool) -> Outcome:
 def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
     outcome.share = sample
     outcome.until = time.monotonic() + budget if budget is not None else None
+    stopped = None
     try:
         counts = compare(run, outcome, "verify")
     except MarkersMovedError:
         raise DifferencesError(f"{run.id}: markers moved while comparing", next="run it again") from None
+    except StoppedByLoadError as error:
+        outcome.cut_short, counts = True, outcome.counts()
+        stopped = Stopped(id=run.id, phase=run.entry.phase, exit=exit_code(error), reason=error.message,
+                          next=error.next)  # fmt: skip
     complete = sample >= 1.0 and not outcome.cut_short
     return VerifyResult(
         id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
         different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
         examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
-        next=_after_verify(run, counts),
+        next=_after_verify(run, counts), stopped=stopped,
     )  # fmt: skip
 
 
@@ -274,6 +280,8 @@ def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
 def verify_exit(result: VerifyResult) -> int:
     if any(getattr(result, fault) for fault in FAULTS):
         return 30
+    if result.stopped is not None:
+        return result.stopped.exit
     return 0 if result.complete else 31
 
 
@@ -302,7 +310,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
         run = session.run(lease, module)
         try:
             recover.persist(run, lambda: go(run))
-        except (InterruptedRunError, DifferencesError) as error:
+        except (InterruptedRunError, DifferencesError, StoppedByLoadError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))

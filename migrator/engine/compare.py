@@ -90,6 +90,10 @@ class Outcome:
         self.counted.update(counts)
         return counts
 
+    def counts(self) -> Counter[str]:
+        """What was counted so far, of a comparison that ended early."""
+        return _compared(Counter(self.counted))
+
     def note(self, differences: Sequence[Difference]) -> None:
         room = len(differences) if self.keep_all else EXAMPLES - len(self.examples)
         self.examples += differences[: max(0, room)]
@@ -124,9 +128,13 @@ def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
         recheck(run)
     except _TimeUpError:
         outcome.cut_short = True
-        total = outcome.counted
-    total["compared"] = total["equal"] + sum(total[fault] for fault in FAULTS)
-    return total
+        return outcome.counts()
+    return _compared(total)
+
+
+def _compared(counts: Counter[str]) -> Counter[str]:
+    counts["compared"] = counts["equal"] + sum(counts[fault] for fault in FAULTS)
+    return counts
 
 
 def recheck(run: Run) -> None:

@@ -31,6 +31,7 @@ from migrator.scripts import script
 MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
+LEAST_RECORDS = 10
 FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
 _CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
 FAULT_CODES = {
@@ -92,15 +93,15 @@ def key_batches(
     kind = family.kinds[side]
     sizes = _sizes(run, kind, [pair.old if side == "old" else pair.new for pair in pairs])
     batch: list[Pair] = []
-    weight = 0
+    weight, most = 0, run.at_once(BATCH_RECORDS, LEAST_RECORDS)
     for pair, size in zip(pairs, sizes, strict=True):
         if size > MAX_BYTES:
             if too_large is not None:
                 too_large.append(pair)
             continue
-        if batch and (len(batch) >= BATCH_RECORDS or weight + size > BATCH_BYTES):
+        if batch and (len(batch) >= most or weight + size > BATCH_BYTES):
             yield batch
-            batch, weight = [], 0
+            batch, weight, most = [], 0, run.at_once(BATCH_RECORDS, LEAST_RECORDS)
         batch.append(pair)
         weight += size
     if batch:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from migrator.client import LOST, Lanes, Work
@@ -14,9 +15,11 @@ from migrator.engine.walk import NodeRestartedError, Progress, Visit
 from migrator.moves.family import Family, Pair, Side
 from migrator.scripts import script
 
-COUNT = 1000  # members a page
+COUNT = 1000  # members a page, where the way is short
+_LEAST = 100
 WIDTH = 8  # collections at a time
 Left = list[tuple[Pair, int]]  # collections that are to be done the other way, each with the cursor to begin at
+Count = Callable[[], int]  # members to ask for in the next page
 Works = Callable[[Lanes, float], Iterable[Work]]  # for lanes, and the seconds of a round trip
 T = TypeVar("T")
 _PER_SECOND = 500_000  # members that are read in one second, about
@@ -30,7 +33,7 @@ class Collection(Protocol):
     cursor: int
     done: bool
 
-    def work(self, lanes: Lanes, count: int) -> Work: ...
+    def work(self, lanes: Lanes, count: Count) -> Work: ...
 
 
 def overlapped(
@@ -52,7 +55,7 @@ def carry(
     """Carries all out and passes on what they tell; returns what is to be done the other way."""
 
     def works(lanes: Lanes, seconds: float) -> Iterator[Work]:
-        return (one.work(lanes, page_count(seconds)) for one in all_)
+        return (one.work(lanes, partial(page_count, run, seconds)) for one in all_)
 
     yield from overlapped(run, visit, works, told, *names, width=WIDTH)
     return [(one.pair, one.cursor) for one in all_ if not one.done]
@@ -75,9 +78,10 @@ def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
     return seconds
 
 
-def page_count(seconds: float) -> int:
-    """Members a page: more where the way is long, so that the next one is there when this one is mapped."""
-    return min(max(COUNT, int(seconds * _PER_SECOND)), 5 * COUNT)
+def page_count(run: Run, seconds: float) -> int:
+    """Members a page: as many as a batch, or more where the way is long, so that the next one is there when this one
+    is mapped. `seconds`: of a round trip."""
+    return min(max(run.at_once(COUNT, _LEAST), int(seconds * _PER_SECOND)), 5 * COUNT)
 
 
 def fields_never_expire(run: Run, family: Family, visit: Visit) -> bool:

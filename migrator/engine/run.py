@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator.client import Client
+from migrator.client import Client, Node
+from migrator.engine.load import PRODUCTION, Limits
 from migrator.engine.observe import Observer, Rate, Stop
 from migrator.engine.quarantine import Quarantine
+from migrator.engine.throttle import Throttle
 from migrator.keys import slot_of
 from migrator.ledger import Entry, Intent, Lease, Ledger
 from migrator.ledger.lease import Words
@@ -23,11 +25,12 @@ _ENDED: dict[Phase, str] = {"pending": "cleaned", "contracted": "swept", "closed
 
 @dataclass(frozen=True)
 class Options:
-    """What the operator allowed. `backup` is the directory for what is removed or replaced."""
+    """What the operator allowed. `backup` is the directory for what is removed or replaced; `limits`: see `load`."""
 
     yes: bool = False
     backup: Path | None = None
     repair_indexes: bool = False
+    limits: Limits = PRODUCTION
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Run:
         self.markers.tick = self.tick
         self.families = [Family(self.client, self.names, self.id, move) for move in self.module.migration.moves]
         self.quarantine = Quarantine(self.ledger, self.id)
+        self.throttle = Throttle(self.client, self.options.limits, self._paused)
         self.notes: list[str] = []
         self.seen: dict[int, Marker | None] | None = None  # the markers, if they were read under this lease
 
@@ -63,6 +67,21 @@ class Run:
         """Between batches: keeps the lease and hears whether we shall stop."""
         self.lease.keep()
         self.stop.check()
+
+    def at_once(self, most: int, least: int = 1) -> int:
+        """Records a batch: what the rate and the server allow."""
+        return self.rate.at_once(self.throttle.at_once(most, least))
+
+    def spent(self, node: Node, records: int) -> None:
+        """After a batch: waits where the rate or the server asks for it, with the lease kept. Raises
+        StoppedByLoadError."""
+        self.rate.spend(records, self.tick)
+        self.throttle.between(node, records, self.tick)
+
+    def _paused(self, why: str) -> None:
+        """Says in the log, and to `status`, why nothing is done; nothing once it goes on."""
+        self.observer.say(f"{self.id}: paused: {why}" if why else f"{self.id}: going on")
+        self.lease.note_pause(f"{self.id}: {why}" if why else "")
 
     def guard(self, *phases: Phase) -> Guard:
         return Guard(phases or (self.entry.phase,), self.entry.epoch, self.lease.fence)

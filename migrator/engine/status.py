@@ -11,7 +11,7 @@ from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.keys import Kind
-from migrator.ledger import Entry, Ledger, Tally, show_lease
+from migrator.ledger import Entry, Holder, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import (
     AdapterStatus,
@@ -46,11 +46,14 @@ def status(session: Session, ids: Sequence[str]) -> StatusResult:
     entries = session.entries()
     chosen = session.modules.select(ids)
     holder = show_lease(session.client, session.names)
-    owner = holder.owner if holder is not None and holder.expires_in > 0 else None
-    return StatusResult(migrations=tuple(migration_status(session, module, entries, owner) for module in chosen))
+    at_work = holder if holder is not None and holder.expires_in > 0 else None
+    return StatusResult(migrations=tuple(migration_status(session, module, entries, at_work) for module in chosen))
 
 
-def migration_status(session: Session, module: Module, entries: dict[str, Entry], owner: str | None) -> MigrationStatus:
+def migration_status(
+    session: Session, module: Module, entries: dict[str, Entry], at_work: Holder | None
+) -> MigrationStatus:
+    """The state of one migration; `at_work`: who holds the lease, if that is to be said."""
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
     waiting = waiting_for(session, module, entries, run)
@@ -66,13 +69,19 @@ def migration_status(session: Session, module: Module, entries: dict[str, Entry]
         rate_per_second=rate,
         eta_seconds=eta,
         waiting_for=waiting,
-        owner=owner,
+        paused=_paused(module, at_work),
+        owner=at_work.owner if at_work else None,
         quarantine=QuarantineCounts(open=run.quarantine.open, accepted=run.quarantine.accepted),
         drift=_drift(entry),
         adapters=_adapters(run) if entries else (),
         next=next_command(module, entry, run, blocked=blocked_by(module, session.modules, entries) is not None,
                           known=module.id in entries),
     )  # fmt: skip
+
+
+def _paused(module: Module, at_work: Holder | None) -> str | None:
+    id, colon, why = (at_work.paused if at_work else "").partition(": ")
+    return why if colon and id == module.id else None
 
 
 def _drift(entry: Entry) -> Drift | None:

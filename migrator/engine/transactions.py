@@ -22,7 +22,7 @@ from migrator.moves.values import to_items, write_words
 from migrator.phases.markers import FIELDS, marker_of
 
 LANES = 4
-MOST = 100  # records a batch: under 1 ms of the server's time
+MOST = 100  # records a batch, at most
 LEAST = 5
 LARGE = 64 * 1024  # bytes of a value; so a batch has never more than 6.4 MB
 
@@ -70,8 +70,9 @@ class Transactions:
         if not self._learn(lanes):
             return
         while todo:
-            batch = todo[: self._size]
-            del todo[: self._size]
+            size = min(self._size, self._run.at_once(MOST, LEAST))
+            batch = todo[:size]
+            del todo[:size]
             yield self._work(lanes, batch)
 
     def _work(self, lanes: Lanes, batch: list[Pair]) -> Work:

@@ -133,7 +133,7 @@ class Walk:
                         self._save(at)
                         saved = visits(pending)
                 # After the checkpoint: a signal is heard while it waits.
-                self._run.rate.spend(visits(progress.counts), self._run.tick)
+                self._run.spent(node, visits(progress.counts))
                 self._run.tick()
             at = self._checkpoint(at, page.run_id, pending, page.cursor, Place(), done=page.cursor == 0)
             self._save(at)

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.copy import FORWARD, copy_members, read_again
-from migrator.engine.overlap import Left, carry, fields_never_expire, starts
+from migrator.engine.overlap import Count, Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Counts, Place, Progress, Visit
 from migrator.keys import Kind
@@ -25,9 +25,10 @@ from migrator.phases.markers import refusal
 from migrator.scripts import script
 
 WINDOW = 100_000  # members, in all windows that are being filled
-CHUNK = 1000  # members a script: about 2 ms of the server's time
+CHUNK = 2000  # members a script, at most
 _PHASES: tuple[Phase, ...] = ("expanded",)
 _TARGETS: tuple[Kind, ...] = ("zset", "set")
+_LEAST = 50
 _AHEAD = 4  # chunks under way once nothing is left to read
 _score = itemgetter(0)
 
@@ -54,6 +55,24 @@ class Chunk:
 
 
 @dataclass
+class Window:
+    """A window that is full, and how much of it is sent."""
+
+    whole: Chunk
+    sent: int = 0
+
+    def chunk(self, size: int) -> Chunk:
+        """The next members of it."""
+        entries = self.whole.entries[self.sent : self.sent + size]
+        self.sent += size
+        return Chunk(self.whole.deletes, entries, self.whole.place if self.empty else Place())
+
+    @property
+    def empty(self) -> bool:
+        return self.sent >= len(self.whole.entries)
+
+
+@dataclass
 class Filled:
     """How many members the windows of all collections hold."""
 
@@ -70,12 +89,12 @@ class Collection:
         self._head: list[Arg] = [*run.guard(*_PHASES).args(), family.kinds["old"], family.kinds["new"]]
         self._window: list[Entry] = []
         self._deletes = b"0"
-        self._chunks: deque[Chunk] = deque()
+        self._full: deque[Window] = deque()
 
-    def work(self, lanes: Lanes, count: int) -> Work:
-        """Asks for the next page before it looks at this one, and sends a chunk with each: neither side waits."""
+    def work(self, lanes: Lanes, count: Count) -> Work:
+        """Asks for the next page before it looks at this one, and sends as much with it: neither side waits."""
         asked: deque[Chunk | None] = deque()  # None: a page
-        self._ask_page(lanes, asked, self.cursor, count)
+        self._ask_page(lanes, asked, self.cursor, count())
         while asked:
             replies = yield
             chunk = asked.popleft()
@@ -86,13 +105,13 @@ class Collection:
             else:
                 deletes, cursor, flat = page
                 if cursor:
-                    self._ask_page(lanes, asked, cursor, count)
-                    self._send_chunks(lanes, asked, 1 + len(flat) // 2 // CHUNK)
+                    self._ask_page(lanes, asked, cursor, count())
+                    self._send_chunks(lanes, asked, len(flat) // 2)
                 self._take(deletes, flat)
                 if not cursor or self._filled.members >= self._run.rate.at_once(WINDOW):
                     self._cut(cursor)
             if None not in asked:
-                self._send_chunks(lanes, asked, _AHEAD - len(asked))
+                self._send_chunks(lanes, asked, (_AHEAD - len(asked)) * CHUNK, _AHEAD - len(asked))
         self._run.quarantine.release(self.pair)
         self.done = True
 
@@ -118,15 +137,16 @@ class Collection:
         self._filled.members -= len(window)
         if self._family.kinds["new"] == "zset":
             window.sort(key=_score)
-        size = self._run.rate.at_once(CHUNK)
-        chunks = [Chunk(self._deletes, window[i : i + size]) for i in range(0, len(window) or 1, size)]
-        chunks[-1].place = Place(self.pair.old, cursor)
-        self._chunks += chunks
+        self._full.append(Window(Chunk(self._deletes, window, Place(self.pair.old, cursor))))
 
-    def _send_chunks(self, lanes: Lanes, asked: deque[Chunk | None], number: int) -> None:
-        code = script("copy_window")
-        for _ in range(min(number, len(self._chunks))):
-            chunk = self._chunks.popleft()
+    def _send_chunks(self, lanes: Lanes, asked: deque[Chunk | None], members: int, most: int = 1000) -> None:
+        """Sends so many members, or a few more, in at most so many chunks."""
+        code, size = script("copy_window"), self._run.at_once(CHUNK, _LEAST)
+        while self._full and members > 0 and most > 0:
+            chunk = self._full[0].chunk(size)
+            if self._full[0].empty:
+                self._full.popleft()
+            members, most = members - size, most - 1
             words: list[Arg] = ["EVALSHA", code.sha, 3, self._marker, self.pair.old, self.pair.new, *self._head]
             words.append(chunk.deletes)
             for value, new, _ in chunk.entries:

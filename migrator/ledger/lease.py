@@ -20,12 +20,14 @@ Words = tuple[Arg, ...]
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds the lease. `expires_in` is in ms by the server's clock; a holder past it can be taken over."""
+    """Who holds the lease. `expires_in` is in ms by the server's clock; a holder past it can be taken over. `paused`
+    is why nothing is done, of which migration; mostly empty."""
 
     owner: str
     token: str
     number: int
     expires_in: int
+    paused: str = ""
 
 
 @dataclass
@@ -58,6 +60,10 @@ class Lease:
         """Renews the lease if a third of it has passed."""
         if self.due:
             self.write(())
+
+    def note_pause(self, why: str) -> None:
+        """Lets others see why its holder does nothing; empty once it goes on."""
+        self.write([("HSET", self.names.lease, "paused", why)])
 
     def durable(self, tick: Callable[[], None] = lambda: None) -> str:
         """Waits until every replica has what was written to the namespace's own keys. Returns what it could not do.
@@ -119,11 +125,12 @@ def take_lease(client: Client, names: Names, seconds: float, *, least: int = 1) 
 
 def show_lease(client: Client, names: Names) -> Holder | None:
     """Who holds the lease, or None. Reads only."""
-    words = client.one(names.lease, "HMGET", names.lease, "owner", "token", "number", "expires_ms")
-    owner, token, number, expires = words
+    words = client.one(names.lease, "HMGET", names.lease, "owner", "token", "number", "expires_ms", "paused")
+    owner, token, number, expires, paused = words
     if not token:
         return None
-    return Holder(owner.decode(), token.decode(), int(number), int(expires) - server_ms(client, names))
+    left = int(expires) - server_ms(client, names)
+    return Holder(owner.decode(), token.decode(), int(number), left, (paused or b"").decode())
 
 
 def break_lease(client: Client, names: Names, token: str) -> int:

@@ -39,7 +39,7 @@ def foreseeable() -> Iterator[None]:
         patch.object(ledger, "time", SimpleNamespace(time=lambda: 0.0)),
         patch.object(Herald, "due", lambda _: None),
         patch("os.fsync", lambda _: None),
-        patch.object(overlap, "page_count", lambda _: overlap.COUNT),
+        patch.object(overlap, "page_count", lambda *_: overlap.COUNT),
     ):
         yield
 

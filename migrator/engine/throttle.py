@@ -1,0 +1,126 @@
+"""Keeps the backfill from being felt: small batches and rests where the server has others to serve, pauses where it is
+in need. One look a second says how things are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from migrator.client import Client, Node
+from migrator.engine.load import Limits, Load, reasons
+from migrator.errors import StoppedByLoadError
+
+ALONE = 3e-3  # seconds of the server's time a batch may take while nobody else asks for it
+SHARED = 0.4e-3  # the same beside an application: about what a request may wait for
+_FIRST, _EVERY = 0.1, 1.0  # seconds between two looks, at the beginning and later
+_AGAIN = 0.25  # seconds between two looks in a pause
+_PINGS = 3
+_QUIET = 3  # looks without a reason end a pause
+_OTHERS = 4096  # bytes a second that others send: about a hundred commands
+_ENOUGH = 200  # records, to judge by what one costs
+
+
+class Throttle:
+    """For one walk after another. `told` hears why it pauses, and nothing once it goes on."""
+
+    def __init__(
+        self,
+        client: Client,
+        limits: Limits,
+        told: Callable[[str], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._limits, self._told = client, limits, told
+        self._sleep, self._clock = sleep, clock
+        self._node: Node | None = None
+        self._cost = 0.0  # seconds of the server's time a record
+        self._shared = True  # until it is known
+        self._forget()
+
+    def _forget(self) -> None:
+        self._first: Load | None = None
+        self._last: Load | None = None
+        self._looked = self._due = self._clock()
+        self._interval = _FIRST
+        self._records = self._sent = 0
+
+    def at_once(self, most: int, least: int) -> int:
+        """Records a batch."""
+        if not self._cost:
+            return max(least, most // 4)
+        return max(least, min(most, int((SHARED if self._shared else ALONE) / self._cost)))
+
+    def between(self, node: Node, records: int, tick: Callable[[], None]) -> None:
+        """After a batch of so many records. Raises StoppedByLoadError after too long a pause."""
+        if node is not self._node:
+            self._node = node
+            self._forget()
+        self._records += records
+        if self._clock() >= self._due:
+            why = self._look(node)
+            if why and self._limits.longest is not None:
+                self._pause(node, why, self._limits.longest, tick)
+        if self._shared and records:
+            # As long as the server worked for us: then it is free for others half of the time, at least.
+            self._sleep(records * self._cost)
+
+    def _look(self, node: Node) -> str:
+        """Why to pause, if there is a reason. Learns what a record costs and whether others are served."""
+        ping = self._ping(node)
+        sent, now = node.links.sent, self._clock()
+        (info,) = self._client.on_node(node, ("INFO", "all"))
+        self._due = now + self._interval
+        self._interval = min(_EVERY, self._interval * 2)
+        if not isinstance(info, bytes):
+            return ""  # not for this user to ask; `plan` says so
+        load = Load.parse(info, ping)
+        before, first = self._last or load, self._first or load
+        self._learn(load, before, sent, now)
+        self._last, self._looked = load, now
+        self._first = replace(first, ping=min(first.ping, ping))
+        return "; ".join(reasons(load, before, self._first, self._limits))
+
+    def _ping(self, node: Node) -> float:
+        """Seconds; asked again where it took long, for one may have had to wait for this machine."""
+        best = float("inf")
+        for _ in range(_PINGS):
+            begun = self._clock()
+            self._client.on_node(node, ("PING",))
+            best = min(best, self._clock() - begun)
+            if best < self._limits.latency:
+                break
+        return best
+
+    def _learn(self, load: Load, before: Load, sent: int, now: float) -> None:
+        if before is load:
+            self._sent = sent
+            return
+        received = load.number("total_net_input_bytes") - before.number("total_net_input_bytes")
+        self._shared = received - (sent - self._sent) > _OTHERS * (now - self._looked)
+        self._sent = sent
+        if self._records >= _ENOUGH:
+            self._cost = max(1e-7, (load.writing - before.writing) / 1e6 / self._records)
+            self._records = 0
+
+    def _pause(self, node: Node, why: str, longest: float, tick: Callable[[], None]) -> None:
+        begun, quiet, told = self._clock(), 0, ""
+        try:
+            while quiet < _QUIET:
+                if why and why != told:
+                    self._told(why)
+                    told = why
+                if self._clock() - begun > longest:
+                    raise StoppedByLoadError(
+                        f"{node.address} was in need for {longest:,.0f} s: {told}",
+                        next="when it is better, run the same command again: it goes on from here",
+                    )
+                self._sleep(_AGAIN)
+                tick()
+                why = self._look(node)
+                quiet = 0 if why else quiet + 1
+        finally:
+            self._told("")
