@@ -163,8 +163,7 @@ def _whole(lines: list[Line]) -> Any:
 
 def _streamed(lines: list[Line]) -> Iterator[Any]:
     parts = [line.stream for line in lines if line.stream is not None]
-    for part in parts:
-        yield from part.entries
-        yield from part.groups
+    yield from (entry for part in parts for entry in part.entries)
+    yield [part.groups for part in parts if part.groups]
     yield sorted((one.group, one.id, one.consumer, one.deliveries) for part in parts for one in part.pending)
     yield [(part.last_id, part.entries_added, part.max_deleted_id) for part in parts if part.last_id]

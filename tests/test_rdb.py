@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from migrator.errors import UsageError
-from migrator.snapshot.rdb import crc64, library, programs
+from migrator.snapshot.rdb import apart, crc64, library, programs
 from migrator.snapshot.rdb.header import Header, is_rdb, read_header
 from migrator.snapshot.rdb.programs import Program
 from migrator.snapshot.rdb.server import NotServedError, served
@@ -148,6 +148,14 @@ def test_a_length_beyond_all_memory_is_refused_and_ends_no_process_of_ours(path:
     assert "rdb-py says: it asks for more memory than there is" in refusal(path)
 
 
+def test_a_checker_that_comes_to_no_end_is_ended_and_the_file_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(apart, "LEAST_SECONDS", 0.3)
+    # The fields that a module keeps beside its keys, cut off: every checker goes round and round at their end.
+    path.write_bytes(b"REDIS0011" + db(0) + b"\xf7\x81\x82\xb6\xa9\x85\xd6\xad\x68\x0d\x02\x01\x02\x00")
+    with pytest.raises(UsageError, match="the check came to no end"):
+        library.examine(path, at_hand(path))
+
+
 def test_more_keys_than_the_file_announces_are_refused_by_the_library(path: Path):
     file(path, db(0), announce(1), ONE, string(b"b", b"2"))
     with pytest.raises(UsageError, match="announces 1 key and holds 2"):
@@ -272,7 +280,7 @@ def test_the_server_ends_with_the_process_that_started_it_however_that_ends(path
 def test_the_likeliest_server_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     known = {
         Path("embedded"): Program(Path("embedded"), True, "9.1.2", 9),
-        Path("redis"): Program(Path("redis"), False, "8.2.3", 8),
+        Path("/redis"): Program(Path("redis"), False, "8.2.3", 8),
     }
     monkeypatch.setattr(programs, "_paths", lambda: iter([*known, Path("broken")]))
     monkeypatch.setattr(programs, "_ask", known.get)
@@ -283,7 +291,7 @@ def test_the_likeliest_server_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     assert first(Header(False, 9)) == first(Header(False, 11)) == first(Header(True, 80)) == "Valkey 9.1.2"
     assert first(Header(False, 12)) == "Redis 8.2.3"
     assert len(programs.at_hand(Header(False, 12), None)) == 2
-    assert [str(one) for one in programs.at_hand(Header(False, 9), Path("redis"))] == ["Redis 8.2.3"]
+    assert [str(one) for one in programs.at_hand(Header(False, 9), Path("/redis"))] == ["Redis 8.2.3"]
 
 
 def test_a_program_that_is_no_server_is_refused(path: Path):

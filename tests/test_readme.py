@@ -26,7 +26,7 @@ from tests.servers import ROOT, Place, Run
 README = ROOT / "README.md"
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 # What depends on the machine and the day.
-VARYING = re.compile(r"^  (?:time|memory) .*| at [0-9-]+ [0-9:]+ UTC", re.MULTILINE)
+VARYING = re.compile(r"^  (?:time|memory) .*| at [0-9-]+ [0-9:]+ UTC|, [0-9.,]+ k?B$", re.MULTILINE)
 
 
 def commands(block: str) -> list[str]:

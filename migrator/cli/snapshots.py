@@ -76,12 +76,9 @@ def _databases(given: list[str] | None) -> tuple[int, ...] | None:
     """Numbers, None for all, nothing for that of the URL."""
     if given and "all" in given:
         return None
-    try:
-        return tuple(int(one) for one in given or ())
-    except ValueError:
-        raise UsageError(
-            "--db is the number of a database, or all", next="see: migrator snapshot take --help"
-        ) from None
+    if not all(one.isascii() and one.isdigit() for one in given or ()):
+        raise UsageError("--db is the number of a database, or all", next="see: migrator snapshot take --help")
+    return tuple(int(one) for one in given or ())
 
 
 def _families(settings: Common) -> Families:

@@ -87,7 +87,10 @@ class Client:
         if isinstance(topology, Cluster):
             if db == topology.db:
                 return self
-            raise RefusedError(f"a cluster has database 0 alone, not {db}", next="use a single server")
+            raise RefusedError(
+                f"of a cluster only database 0 is known to this tool, not {db}",
+                next="use database 0, or a single server",
+            )
         answer, _ = self.on_node(self.nodes()[0], ("SELECT", db), ("SELECT", self.db))
         if isinstance(answer, ResponseError) and "out of range" in str(answer):
             raise RefusedError(f"the server has no database {db}", next="raise its setting `databases`")

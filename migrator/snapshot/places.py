@@ -22,9 +22,12 @@ class Places:
 
     def used(self) -> list[int]:
         """The databases that hold a key; where INFO is denied, that of the client."""
-        info = self._ask("INFO", "keyspace")
-        found = re.findall(rb"^db(\d+):", info, re.MULTILINE) if isinstance(info, bytes) else []
-        return sorted({self.first.db, *map(int, found)}) if not self.first.cluster else [0]
+        found = {self.first.db}
+        for node in self.first.nodes():
+            info = self.first.on_node(node, ("INFO", "keyspace"))[0]
+            if isinstance(info, bytes):
+                found |= set(map(int, re.findall(rb"^db(\d+):", info, re.MULTILINE)))
+        return sorted(found)
 
     def now(self) -> int:
         """Unix ms by the server's clock."""

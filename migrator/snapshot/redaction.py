@@ -17,6 +17,7 @@ import secrets
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 
@@ -41,7 +42,10 @@ _TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?|[{}\[\]]', re.DOTALL)
 _UNIT = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
 )
+_HALF = re.compile("[\ud800-\udfff]")
 _WIDE = re.compile(r"[^\x00-\x7f]")
+_LONGEST_NAME = 200  # names are remembered, many of them; what is longer is data
+_NO_DASHES = str.maketrans("", "", "-_ ")
 _LETTER = 0xDF  # the bits of an ASCII letter that say which; the other one says upper or lower case
 
 
@@ -107,10 +111,13 @@ class _Values:
         """Field, value, field, …"""
         items = list(flat)
         for i in range(1, len(items), 2):
-            items[i] = self.value(items[i], items[i - 1].decode("utf-8", "replace"))
+            name = items[i - 1] if len(items[i - 1]) <= _LONGEST_NAME else b""
+            items[i] = self.value(items[i], name.decode("utf-8", "replace"))
         return items
 
     def value(self, raw: bytes, name: str = "") -> bytes:
+        if raw.isdigit():
+            return raw
         try:
             text = raw.decode()
         except UnicodeDecodeError:
@@ -139,7 +146,7 @@ class _Values:
             elif mark in "}]":
                 name, hidden = around.pop()
             elif token[2] is not None:
-                name = _unescaped(token[1])
+                name = _unescaped(token[1]) if len(token[1]) <= _LONGEST_NAME else ""
                 hidden = around[-1][1] or _is_secret(name)
             else:
                 out += (text[at : token.start() + 1], self._string(token[1], name, hidden=hidden))
@@ -186,10 +193,12 @@ def _wide(char: str, noise: int) -> str:
     return letters[noise % len(letters)]
 
 
+@lru_cache(4096)
 def _folded(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name).lower()
+    return name.translate(_NO_DASHES).lower()
 
 
+@lru_cache(4096)
 def _is_secret(name: str) -> bool:
     folded = _folded(name)
     return any(part in folded for part in SECRET)
@@ -203,11 +212,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
+@lru_cache(4096)
 def _unescaped(raw: str) -> str:
     """A half of a pair that stands alone is no character, and becomes one that nothing is done to."""
     if "\\" not in raw:
         return raw
-    return re.sub("[\ud800-\udfff]", "\ufffd", str(json.loads(f'"{raw}"', strict=False)))
+    return _HALF.sub("\ufffd", str(json.loads(f'"{raw}"', strict=False)))
 
 
 def _escaped(char: str) -> str:

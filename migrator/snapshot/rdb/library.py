@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from migrator.errors import UsageError
 from migrator.models import number_of
 from migrator.snapshot.ndjson import Line
-from migrator.snapshot.rdb import crc64, programs
+from migrator.snapshot.rdb import apart, crc64, programs
 from migrator.snapshot.rdb.header import OTHER, OTHER_COPY, Header, read_header
 from migrator.snapshot.rdb.programs import Program, Refusal
 from migrator.snapshot.rdb.server import Report
@@ -82,16 +81,16 @@ def _check(path: Path, at_hand: Sequence[Program]) -> tuple[bool, list[Refusal]]
 def _survey(path: Path, doubts: Sequence[Refusal]) -> Survey:
     if not installed():
         raise UsageError("the library rdb-py, which reads RDB files without a server, is not installed", next=INSTALL)
-    program = Path(__file__).with_name("survey.py")
+    program, seconds = Path(__file__).with_name("survey.py"), apart.patience(path.stat().st_size)
     # -P: a file beside the program must not stand in for a module it imports.
-    done = subprocess.run([sys.executable, "-P", str(program), str(path)], capture_output=True, check=False)
-    if done.returncode == 0:
-        told = json.loads(done.stdout)
-        return Survey(told["keys"], told["announced"], bytes.fromhex(told["tail"]), told["behind"])
-    why = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = why[-1] if done.returncode == 1 and why else "it asks for more memory than there is"
-    refusals = [*doubts, Refusal("rdb-py", reason, unknown=False)]
-    raise UsageError(f"{path} is refused: {'; '.join(map(str, refusals))}", next=OTHER)
+    status, told = apart.run(Path(sys.executable), "-P", str(program), str(path), seconds=seconds)
+    last = (told.strip().splitlines() or [""])[-1]
+    if status == 0:
+        seen = json.loads(last)
+        return Survey(seen["keys"], seen["announced"], bytes.fromhex(seen["tail"]), seen["behind"])
+    reasons = {None: "it came to no end", 1: last}
+    reason = Refusal("rdb-py", reasons.get(status, "it asks for more memory than there is"), unknown=False)
+    raise UsageError(f"{path} is refused: {'; '.join(map(str, [*doubts, reason]))}", next=OTHER)
 
 
 def _compare(path: Path, header: Header, survey: Survey) -> Iterator[str]:

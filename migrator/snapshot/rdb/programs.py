@@ -13,6 +13,7 @@ from pathlib import Path
 
 from migrator.errors import UsageError
 from migrator.snapshot import embedded
+from migrator.snapshot.rdb import apart
 from migrator.snapshot.rdb.header import Header
 
 _RELAXED = range(12, 14)
@@ -72,7 +73,7 @@ def at_hand(header: Header, given: Path | None) -> list[Program]:
     Raises UsageError if the given one is no server.
     """
     if given is not None:
-        program = _ask(given)
+        program = _ask(Path(shutil.which(given) or given).absolute())
         if program is None:
             raise UsageError(f"{given} is no Redis or Valkey server that runs here",
                              next="give the path of a redis-server or valkey-server")  # fmt: skip
@@ -104,10 +105,11 @@ def _ask(path: Path) -> Program | None:
 def check(program: Program, path: Path) -> Verdict:
     """The program under the name of its checker. It reads the whole file, and knows more formats than it can load."""
     name = "valkey-check-rdb" if program.valkey else "redis-check-rdb"
-    done = subprocess.run([name, str(path)], executable=str(program.path), capture_output=True, check=False)
-    told = (done.stdout + done.stderr).decode("utf-8", "replace")
+    status, told = apart.run(program.path, str(path), seconds=apart.patience(path.stat().st_size), name=name)
+    if status is None:
+        return Verdict(Refusal(str(program), "the check came to no end", unknown=False), False, 0)
     expired = re.search(r"^\[info\] (\d+) already expired", told, re.MULTILINE)
-    refusal = None if done.returncode == 0 else refused(program, told)
+    refusal = None if status == 0 else refused(program, told)
     return Verdict(refusal, "Checksum OK" in told, int(expired[1]) if expired else 0)
 
 
