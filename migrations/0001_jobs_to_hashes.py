@@ -37,6 +37,8 @@ migration = Migration(
         forward=forward,
         inverse=inverse,
         losses=job.LOSSES,
+        reader=lambda key, fields: job.read_hash(key["id"], fields),
+        lost=job.lost,
         indexes=(
             Index(keys=Keys(f"{AE}:jobs:queue", type="zset"), member=lambda key: key["id"], score=queue_score),
             Index(keys=Keys(f"{AE}:jobs:inprogress", type="zset"), member=lambda key: key["id"], score=running_score),

@@ -1,7 +1,7 @@
 """Timestamps leave hashes for sorted sets, so that a batch reads only what is due."""
 
 from migrator import Keys, MemberMove, Migration
-from migrator.records.ticks import format_ticks, parse_ticks
+from migrator.records.ticks import format_ticks, lost, parse_ticks
 
 migration = Migration(
     MemberMove(
@@ -11,6 +11,7 @@ migration = Migration(
         origin=lambda key, member: member,
         inverse=lambda key, member, score: (member, format_ticks(score)),
         losses=("a score holds ticks to 128 (12.8 µs): up to ±64 ticks are lost once contract has removed the hash",),
+        lost=lost,
         risks=(
             "an application that uses a sorted set as soon as it exists is stopped, or has the adapter, before expand",
         ),

@@ -164,7 +164,7 @@ class MigrationPlan(_Result):
 
 class PlanResult(_Result):
     migrations: tuple[MigrationPlan, ...]
-    snapshot: None = None
+    snapshot: SnapshotReport | None = None
     namespace: str = ""
     through: str = ""
 
@@ -232,6 +232,171 @@ class InitResult(_Result):
 class NewResult(_Result):
     module: str
     test: str
+
+
+class FamilyTaken(_Result):
+    """Of a sample: how many keys of a family there were, and how many were taken."""
+
+    family: str
+    seen: int
+    taken: int
+
+
+class Taken(_Result):
+    """A snapshot that was taken. `vanished` keys went before they were read, `changed` ones were changed meanwhile and
+    read again; `sample` says in words what was left out."""
+
+    file: str
+    bytes: int
+    records: int
+    vanished: int
+    changed: int
+    databases: tuple[int, ...]
+    redacted: bool
+    sample: str | None
+    families: tuple[FamilyTaken, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class FamilyInfo(_Result):
+    """The keys of one family and type. `bytes` are those of the values; `largest` is the largest key's."""
+
+    family: str
+    type: str
+    keys: int
+    members: int
+    bytes: int
+    with_expiry: int
+    field_expiries: int
+    largest: int
+
+
+class KeyInfo(_Result):
+    db: int
+    key: str
+    type: str
+    members: int
+    bytes: int
+
+
+class SnapshotInfo(_Result):
+    """What is in a snapshot. What a file does not say of itself is null. Times are ISO 8601, UTC.
+
+    Of an RDB file `format` and `reader` say what it is and who read it, `expired` how many records had their time
+    behind them and are not counted, `not_visible` how many the reader could not see; `notes` are sentences.
+    """
+
+    file: str
+    bytes: int
+    lines: int
+    records: int
+    format: str = "snapshot"
+    reader: str | None = None
+    taken_at: str | None = None
+    server: str | None = None
+    namespace: str | None = None
+    redacted: bool | None = None
+    sample: str | None = None
+    databases: dict[str, int]
+    first_expiry: str | None
+    last_expiry: str | None
+    families: tuple[FamilyInfo, ...]
+    largest: tuple[KeyInfo, ...]
+    expired: int = 0
+    not_visible: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Loaded(_Result):
+    """What loading a snapshot did. `expired` records had their time behind them and were not loaded; `not_visible` ones
+    the reader of the file could not see; `notes` are sentences."""
+
+    records: int
+    expired: int = 0
+    not_visible: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class ReasonCount(_Result):
+    """How many records share a reason, and one of them."""
+
+    reason: str
+    count: int
+    key: str
+    member: str | None = None
+
+
+class TriedMemory(_Result):
+    """Bytes of the server, by INFO: with the snapshot alone, with both shapes, with the new one alone."""
+
+    before: int = 0
+    both: int = 0
+    after: int = 0
+
+
+class TriedMigration(_Result):
+    """What one migration did on a snapshot. `reached` is the phase it came to, `compared` how many records the last
+    comparison looked at. `unjudged` records the inverse gives back otherwise, within losses declared in words."""
+
+    id: str
+    reached: str
+    records: int = 0
+    mapped: int = 0
+    rejected: int = 0
+    reasons: tuple[ReasonCount, ...] = ()
+    noted: tuple[ReasonCount, ...] = ()
+    compared: int = 0
+    unjudged: int = 0
+    differing: int = 0
+    differences: tuple[DifferenceResult, ...] = ()
+    memory: TriedMemory = TriedMemory()
+
+
+class SnapshotReport(_Result):
+    """What running migrations on a snapshot showed. `seconds` is by stage. `elsewhere` are differences in keys that no
+    migration is about. `expected` says that the report is the expected one, `unexpected` how it is not. `exit` is what
+    the command exits with."""
+
+    file: str
+    server: str
+    loaded: Loaded
+    migrations: tuple[TriedMigration, ...] = ()
+    elsewhere: tuple[DifferenceResult, ...] = ()
+    differing: int = 0
+    rejected: int = 0
+    stopped: tuple[Stopped, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = Field(default_factory=dict)
+    expected: bool = False
+    unexpected: tuple[str, ...] = ()
+    exit: int = 0
+
+
+class RehearsalReport(_Result):
+    """What a rehearsal came to. `kills` is by command, `writes` what writers did by kind, `unwritten` says of which
+    records no writer could write any. `compared` records were looked at at the end: `lost` are gone, `extra` nobody
+    wrote, `different` are otherwise than they have to be. `exit` is what the command exits with."""
+
+    file: str
+    server: str
+    loaded: Loaded
+    commands: tuple[str, ...] = ()
+    processes: int = 0
+    kills: dict[str, int] = Field(default_factory=dict)
+    failovers: int = 0
+    writers: int = 0
+    writes: dict[str, int] = Field(default_factory=dict)
+    unwritten: tuple[str, ...] = ()
+    compared: int = 0
+    lost: int = 0
+    extra: int = 0
+    different: int = 0
+    rejected: int = 0
+    differences: tuple[DifferenceResult, ...] = ()
+    stopped: Stopped | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    exit: int = 0
 
 
 class ErrorBody(_Result):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ from tests.servers import ROOT, Place, Run
 README = ROOT / "README.md"
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 # What depends on the machine and the day.
-VARYING = re.compile(r"^  (?:time|memory) .*| at [0-9-]+ [0-9:]+ UTC", re.MULTILINE)
+VARYING = re.compile(r"^  (?:time|memory) .*| at [0-9-]+ [0-9:]+ UTC|, [0-9.,]+ k?B$", re.MULTILINE)
 
 
 def commands(block: str) -> list[str]:
@@ -115,6 +116,22 @@ def test_an_old_application_may_write_until_the_stop_and_nothing_is_lost(
     assert run_migrator(*words, url=server.url, cwd=tmp_path).returncode == 0
     scores = {user: server.raw.zscore("shop:riga:seen-by-time", user) for user in ("ada", "alan", "edsger", "grace")}
     assert scores == {"ada": 11.0, "alan": 3.0, "edsger": 4.0, "grace": None}
+
+
+def test_its_recipe_for_ci_has_ten_lines_and_runs(run_migrator: Run, tmp_path: Path) -> None:
+    write_module(tmp_path)
+    [recipe] = re.findall(r"```yaml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert recipe.count("\n") <= 10
+    [line] = re.findall(r"run: (migrator .*)", recipe)
+    words = shlex.split(line)[1:]
+    snapshot = words[words.index("--snapshot") + 1]
+    record = '{"db":0,"key":"shop:riga:seen","type":"hash","expires_at":null,"value":[["ada","VALUE"]],"part":0}'
+    for value, exit in (("1759385730", 0), ("yesterday", 32)):
+        (tmp_path / snapshot).write_bytes(gzip.compress(record.replace("VALUE", value).encode() + b"\n"))
+        done = run_migrator(*words, url="redis://127.0.0.1:1/0", cwd=tmp_path)
+        assert done.returncode == exit, done.stdout + done.stderr
+    assert "::error file=migrations/0001_seen_by_time.py,title=0001_seen_by_time%3A cannot be mapped::" in done.stdout
+    assert (tmp_path / "report.xml").is_file()
 
 
 def test_its_table_names_every_command() -> None:

@@ -173,10 +173,37 @@ def back(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not op.raw.exists(NEW)
 
 
+def tried(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    op.filled |= {"FILE": "data.ndjson", "ID=contracted": "0002=contracted", "N": "1"}
+    before = op.raw.hgetall(OLD)
+    op.types("migrator snapshot take FILE")
+    op.types("migrator plan --snapshot FILE")
+    op.types("migrator rehearse --snapshot FILE --writers N --failover")
+    assert op.raw.hgetall(OLD) == before
+
+    op.raw.zadd(NEW, {"new": 1})
+    op.raw.delete(OLD)
+    op.types("migrator snapshot take FILE --overwrite")
+    op.types("migrator plan --snapshot FILE", exit=62)
+    op.types("migrator plan --snapshot FILE --at ID=contracted")
+    op.raw.delete(NEW)
+    op.raw.hset(OLD, mapping={"a": TICKS, "b": "yesterday"})
+    op.types("migrator snapshot take FILE --overwrite")
+    op.types("migrator plan --snapshot FILE --out known.json", exit=32)
+    op.types("migrator plan --snapshot FILE --expect known.json")
+    op.raw.hset(OLD, "c", "today")
+    op.types("migrator snapshot take FILE --overwrite")
+    op.types("migrator plan --snapshot FILE --expect known.json", exit=30)
+    op.raw.set(NEW, "no sorted set")
+    op.types("migrator snapshot take FILE --overwrite")
+    op.types("migrator plan --snapshot FILE", exit=60)
+
+
 PLAYED: dict[str, Callable[[Operator, pytest.MonkeyPatch], None]] = {
     "deploy-a-migration": deploy,
     "resume-after-a-crash": resume,
     "roll-back-or-restore": back,
+    "try-on-a-snapshot": tried,
 }
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.options import Common, duration
+from migrator.cli.options import Asked, Common, duration
+from migrator.cli.snapshots import snapshot_app
 from migrator.errors import UsageError
 
 COMMON = """\
@@ -48,6 +49,7 @@ lock_app = typer.Typer(
 )
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(lock_app, name="lock")
+app.add_typer(snapshot_app, name="snapshot")
 
 
 class Through(StrEnum):
@@ -90,6 +92,13 @@ BackupOption = Annotated[
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it: nothing is asked, and nothing destructive is done without.")
 ]
+SnapshotOption = Annotated[
+    Path | None, typer.Option("--snapshot", metavar="FILE", help="Try it on a snapshot, on a server of its own.")
+]
+AtOption = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="ID=PHASE", help="Where a migration stands, if the snapshot has no ledger."),
+]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
 RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
 MaxPauseOption = Annotated[
@@ -124,12 +133,33 @@ def plan(
     check: CheckOption = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the plan, for apply --plan FILE.")] = None,
     backup: BackupOption = None,
+    snapshot: SnapshotOption = None,
+    at: AtOption = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="With --snapshot: JUnit XML, for CI.")] = None,
+    annotations: Annotated[
+        bool, typer.Option("--annotations", help="With --snapshot: workflow commands for GitHub, one for each fault.")
+    ] = False,
+    expect: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --snapshot: compare with a plan that --out saved.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=64, help="With --snapshot: in so many shares at once.")
+    ] = None,
 ) -> int:
-    """Show what apply would do, on real records. Writes nothing."""
+    """Show what apply would do, on real records. Writes nothing.
+
+    With --snapshot FILE it is done for real on a throw-away server: through contract, all the way back, and there
+    again. --url is not asked. Exit 60 if refused, 30 if a record differs, 32 if one cannot be mapped.
+    """
     from migrator.cli.opened import opened, show
     from migrator.engine.forward import THROUGH
     from migrator.engine.plan import plan as make
 
+    if snapshot is not None:
+        _refuse_with_snapshot(ctx, "through", "check", "backup")
+        asked = Asked(snapshot, tuple(at or ()), junit, annotations, expect, processes)
+        return _plan_on_snapshot(ctx.obj, ids or [], out, asked)
+    _refuse_without_snapshot(ctx, "at", "junit", "annotations", "expect", "processes")
     with opened(ctx.obj, ids or [], writes=False, backup=backup) as session:
         result = make(session, ids or [], THROUGH[through.value])
     if out is not None:
@@ -178,6 +208,39 @@ def apply(
     return result.stopped.exit if result.stopped else 0
 
 
+def _plan_on_snapshot(settings: Common, ids: list[str], out: Path | None, asked: Asked) -> int:
+    import sys
+
+    from migrator.cli.opened import show
+    from migrator.cli.trial import save_junit, tried, workflow_commands
+
+    result = tried(settings, ids, asked)
+    if out is not None:
+        _save(out, result.model_dump_json(indent=2, by_alias=True) + "\n")
+    if asked.junit is not None:
+        save_junit(asked.junit, result)
+    show(result, settings)
+    if asked.annotations:  # aside, where standard output is one document
+        for line in workflow_commands(result, settings.migrations):
+            print(line, file=sys.stderr if settings.format == "json" else sys.stdout)
+    return result.snapshot.exit if result.snapshot else 0
+
+
+def _refuse_with_snapshot(ctx: typer.Context, *names: str) -> None:
+    for name in _given(ctx, names):
+        raise UsageError(f"--{name} means nothing with --snapshot: it goes through contract and back on its own server",
+                         next=f"leave --{name} away")  # fmt: skip
+
+
+def _refuse_without_snapshot(ctx: typer.Context, *names: str) -> None:
+    for name in _given(ctx, names):
+        raise UsageError(f"--{name} is about a plan on a snapshot", next="name the snapshot with --snapshot FILE")
+
+
+def _given(ctx: typer.Context, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+
+
 def _save(path: Path, text: str) -> None:
 
     try:
@@ -192,11 +255,14 @@ def _saved_plan(path: Path):  # type: ignore[no-untyped-def]
     from migrator.models import PlanResult
 
     try:
-        return PlanResult.model_validate_json(path.read_bytes())
+        saved = PlanResult.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise UsageError(
             f"{path} is not a saved plan ({type(error).__name__})", next="make one: migrator plan --out FILE"
         ) from None
+    if saved.snapshot is not None:
+        raise UsageError(f"{path} is a plan on a snapshot", next="make one of the server: migrator plan --out FILE")
+    return saved
 
 
 @app.command()
@@ -399,6 +465,36 @@ def new(
     settings: Common = ctx.obj
     show(write(settings.migrations, name, kind.value), settings)
     return 0
+
+
+@app.command()
+def rehearse(
+    ctx: typer.Context,
+    snapshot: Annotated[Path, typer.Option("--snapshot", metavar="FILE", help="The snapshot to rehearse on.")],
+    ids: Ids = None,
+    kill_every: Annotated[
+        str, typer.Option(metavar="TIME", help="How long apply lives, on average; 0 for ever.")
+    ] = "0.5s",
+    writers: Annotated[int, typer.Option(metavar="N", min=0, max=64, help="Processes that write meanwhile.")] = 4,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Lose the server half way; its replica takes over.")
+    ] = False,
+) -> int:
+    """Carry the migrations of a snapshot out while everything goes wrong, on servers of its own.
+
+    There, back and there again; meanwhile the tool is killed and started again, and adapters write. Then every record
+    is looked at. Exit 30 if one is lost, nobody's or different, 32 if one cannot be mapped. --url is not asked.
+    """
+    from migrator.cli.opened import show
+    from migrator.cli.trial import on_scratch
+    from migrator.rehearsal.rehearse import Hardship, Rehearsal
+
+    hardship = Hardship(duration(kill_every, "--kill-every"), writers, failover)
+    with on_scratch(ctx.obj) as (modules, names, watcher, stop):
+        modules.select(ids or [])
+        result = Rehearsal(snapshot, modules, names, watcher, stop, hardship).play(ids or [])
+    show(result, ctx.obj)
+    return result.exit
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from migrator.cli import render
 from migrator.cli.options import Common, duration
 from migrator.cli.progress import observer
-from migrator.client import connect
+from migrator.client import Client, connect
 from migrator.engine.load import PRODUCTION, Limits
 from migrator.engine.observe import Rate, Stop
 from migrator.engine.run import Options
@@ -23,6 +23,9 @@ from migrator.engine.session import Session
 from migrator.errors import InterruptedRunError
 from migrator.moves.loader import load
 from migrator.names import Names
+
+Tick = Callable[..., None]
+Say = Callable[[str], None]
 
 
 @contextmanager
@@ -43,7 +46,7 @@ def opened(
     names = Names(settings.namespace)
     watcher = observer()
     stop = Stop()
-    with _signals(stop, at_once=not writes):
+    with signals(stop, at_once=not writes):
         client = connect(
             settings.url,
             patience=settings.retry,
@@ -64,7 +67,7 @@ def limits_from(max_pause: str, *, ignore: bool) -> Limits:
 
 
 @contextmanager
-def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
+def signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     """Both handlers are set: a job in the background inherits SIGINT ignored."""
 
     def heard(signum: int, _: FrameType | None) -> None:
@@ -79,6 +82,33 @@ def _signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def at_work(settings: Common, task: str, *, writes: bool, rate: float = 0) -> Iterator[tuple[Client, Tick, Say]]:
+    """A connection without a session; what is told so many records, or pages of one, further; what says a line.
+
+    A signal is heard between batches where the command writes, at once where it only reads.
+    """
+    watcher, stop, pace = observer(), Stop(), Rate(rate)
+
+    def tick(records: int, pages: int = 0) -> None:
+        watcher.advance(records)
+        pace.spend(records + pages, stop.check)
+        stop.check()
+
+    with signals(stop, at_once=not writes):
+        client = connect(
+            settings.url,
+            patience=settings.retry,
+            on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
+            before_retry=stop.check,
+        )
+        watcher.begin(task, None)
+        try:
+            yield client, tick, watcher.say
+        finally:
+            watcher.end()
 
 
 def show(result: BaseModel, settings: Common) -> None:

@@ -27,6 +27,18 @@ class Common:
     retry: float = 30.0
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a `plan --snapshot`."""
+
+    snapshot: Path
+    at: Sequence[str] = ()
+    junit: Path | None = None
+    annotations: bool = False
+    expect: Path | None = None
+    processes: int | None = None
+
+
 def split(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Takes the common options out, wherever they stand before a `--`; the rest is the command's."""
     found: dict[str, str] = {}

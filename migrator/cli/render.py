@@ -21,6 +21,10 @@ def as_json(result: BaseModel) -> str:
 
 def as_text(result: BaseModel) -> str:
     """The text of any result."""
+    if isinstance(result, models.RehearsalReport) or (isinstance(result, models.PlanResult) and result.snapshot):
+        from migrator.cli import render_trial
+
+        return render_trial.as_text(result)
     if isinstance(result, models.PlanResult):
         return "\n\n".join(_plan(one, result.through) for one in result.migrations) or "There is no migration."
     if isinstance(result, models.ApplyResult):
@@ -34,13 +38,17 @@ def as_text(result: BaseModel) -> str:
     if isinstance(result, models.HistoryResult):
         rows = [(e.at[:19].replace("T", " "), e.id[:4], e.what, e.detail) for e in result.events]
         return (
-            _table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34))
+            table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34))
             or "Nothing has been done yet."
         )
     if isinstance(result, models.LockResult):
         return _lock(result)
     if isinstance(result, models.NewResult):
         return f"wrote {result.module}\nwrote {result.test}\nnext: read it, write the mapping, then: migrator plan"
+    if isinstance(result, (models.Taken, models.Loaded, models.SnapshotInfo)):
+        from migrator.cli import render_snapshots
+
+        return render_snapshots.as_text(result)
     raise TypeError(type(result).__name__)
 
 
@@ -50,7 +58,7 @@ def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
                          break_long_words=False)  # fmt: skip
 
 
-def _table(rows: Sequence[Sequence[object]], headers: Sequence[str], widths: Sequence[int | None] = ()) -> str:
+def table(rows: Sequence[Sequence[object]], headers: Sequence[str], widths: Sequence[int | None] = ()) -> str:
     if not rows:
         return ""
     # Only digits in a cell must not make tabulate drop leading zeros of an ID.
@@ -69,17 +77,24 @@ def _plan(one: models.MigrationPlan, through: str) -> str:
     if one.waits_for:
         out.append(wrapped(one.waits_for, first="  waits: "))
     out.append(f"  records  {number}; {one.sampled:,} looked at")
-    out.append(f"  memory   {_bytes(one.memory_bytes)} more until contract")
+    out.append(f"  memory   {size(one.memory_bytes)} more until contract")
     out.append(f"  time     about {_seconds(one.seconds)} to {through}, at the speed of this look")
+    out += [*examples_of(one), *plan_lists(one)]
+    return "\n".join(out)
+
+
+def examples_of(one: models.MigrationPlan) -> list[str]:
+    """A few records before and after."""
+    out: list[str] = []
     for example in one.examples:
         out += ["", wrapped(example.key, first="  e.g. "), wrapped(example.before, first="    before  ")]
         out.append(wrapped(example.after, first="    after   "))
         out += [wrapped(note, first="    note    ") for note in example.notes]
-    out += _plan_lists(one)
-    return "\n".join(out)
+    return out
 
 
-def _plan_lists(one: models.MigrationPlan) -> list[str]:
+def plan_lists(one: models.MigrationPlan) -> list[str]:
+    """What an operator has to know: what cannot be mapped, losses, risks, refusals."""
     out: list[str] = []
     if one.rejected:
         out += ["", "  cannot be mapped (they stay untouched, in quarantine):"]
@@ -125,8 +140,8 @@ def _status(one: models.MigrationStatus) -> str:
          "" if one.phase == "contracted" else "equal" if f.counts_equal else "differ", "yes" if f.is_complete else "no")
         for f in one.families
     ]  # fmt: skip
-    table = _table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
-    out += [textwrap.indent(table, "  ")] if table else []
+    counts = table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
+    out += [textwrap.indent(counts, "  ")] if counts else []
     tally = one.tally
     if tally.scanned:
         names = ("scanned", "moved", "unchanged", "quarantined", "vanished", "ignored")
@@ -176,7 +191,7 @@ def _verify(result: models.VerifyResult) -> str:
     rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in names)]]
     out = [
         f"{result.id}: {verdict}",
-        _table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable")),
+        table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable")),
     ]
     if result.repaired:
         out.append(f"repaired {result.repaired:,}")
@@ -223,7 +238,7 @@ def _where(key: str, member: str | None) -> str:
     return key if member is None else f"{key} [{member}]"
 
 
-def _bytes(number: float) -> str:
+def size(number: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"

@@ -23,7 +23,7 @@ from redis.exceptions import (
 
 from migrator.client.topology import Cluster, Single
 from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, where
-from migrator.errors import NodeGoneError, UnreachableError
+from migrator.errors import NodeGoneError, RefusedError, UnreachableError
 from migrator.keys import SLOTS, Kind, slot_of, slot_tags
 from migrator.scripts import Script
 
@@ -80,6 +80,25 @@ class Client:
     @property
     def db(self) -> int:
         return self._topology.db
+
+    def in_database(self, db: int) -> Client:
+        """A client of another database of the same server. Raises RefusedError where there is none."""
+        topology = self._topology
+        if isinstance(topology, Cluster):
+            if db == topology.db:
+                return self
+            raise RefusedError(
+                f"of a cluster only database 0 is known to this tool, not {db}",
+                next="use database 0, or a single server",
+            )
+        answer, _ = self.on_node(self.nodes()[0], ("SELECT", db), ("SELECT", self.db))
+        if isinstance(answer, ResponseError) and "out of range" in str(answer):
+            raise RefusedError(f"the server has no database {db}", next="raise its setting `databases`")
+        checked(answer)
+        return Client(
+            topology.in_database(db), patience=self.patience, on_wait=self.on_wait, before_retry=self.before_retry,
+            sleep=self._sleep, clock=self._clock,
+        )  # fmt: skip
 
     def slot(self, key: bytes) -> int:
         """The slot of a key; a single server is one slot, 0."""

@@ -7,6 +7,7 @@ from typing import Any
 import redis
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisClusterException, ResponseError
+from redis.sentinel import SentinelConnectionPool
 
 from migrator.client.wire import Node, Reply, checked, exchange, reason
 from migrator.errors import UsageError
@@ -18,7 +19,7 @@ class Single:
 
     def __init__(self, pool: redis.ConnectionPool, address: str, db: int) -> None:
         self._node = Node("server", address, pool)
-        self.db = db
+        self.address, self.db = address, db
 
     def nodes(self) -> list[Node]:
         return [self._node]
@@ -36,6 +37,14 @@ class Single:
         return False
 
     def refresh(self) -> None: ...
+
+    def in_database(self, db: int) -> Single:
+        """The same server, with connections of its own to another database."""
+        pool, kept = self._node.pool, {**self._node.pool.connection_kwargs, "db": db}
+        if isinstance(pool, SentinelConnectionPool):
+            kept.pop("connection_pool", None)  # the pool gives its connections itself
+            return Single(SentinelConnectionPool(pool.service_name, pool.sentinel_manager, **kept), self.address, db)
+        return Single(redis.ConnectionPool(pool.connection_class, **kept), self.address, db)
 
 
 class Cluster:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
@@ -58,6 +58,10 @@ class KeyMove(Generic[S, T]):
 
     The law of `inverse`: `forward(inverse(forward(x))) == forward(x)`. What it cannot give back stands in
     `losses`, what an operator has to know before `expand` in `risks`; the plan says both.
+
+    Two more are asked only where a plan is tried on a snapshot. `reader(key, new)` reads a new value as the application
+    will, and raises where it could not. `lost(old, again)` names what `again`, which is `inverse(forward(old))`, lacks
+    of `old` and `losses` does not declare; names of parts, never their content. See `migrator.moves.loss`.
     """
 
     source: Keys[S]
@@ -67,6 +71,8 @@ class KeyMove(Generic[S, T]):
     losses: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
     indexes: tuple[Index[T], ...] = ()
+    reader: Callable[[Key, T], object] | None = None
+    lost: Callable[[S, S], Iterable[str]] | None = None
 
     def __post_init__(self) -> None:
         _check_captures(self.source, self.target)
@@ -84,7 +90,8 @@ class MemberMove(Generic[S, T]):
 
     A member is a field and its value (hash), a member and its score (zset), or a member and None (set).
     `forward(key, member, value)` returns the new `(member, value)` or raises `Unmappable`. Member names must be
-    invertible: by `inverse`, or else by `origin(key, new_member)`; without either, names do not change.
+    invertible: by `inverse`, or else by `origin(key, new_member)`; without either, names do not change. `reader(key,
+    member, value)` and `lost(old_value, again)` are those of a KeyMove, for one member.
     """
 
     source: Keys[Any]
@@ -94,6 +101,8 @@ class MemberMove(Generic[S, T]):
     origin: Callable[[Key, bytes], bytes] | None = None
     losses: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
+    reader: Callable[[Key, bytes, Any], object] | None = None
+    lost: Callable[[Any, Any], Iterable[str]] | None = None
 
     def __post_init__(self) -> None:
         _check_captures(self.source, self.target)

@@ -5,6 +5,7 @@ Ticks of our years (6.4e17) exceed 2^53, so a score, being a double, steps by 12
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date, datetime
 
@@ -41,6 +42,11 @@ def format_ticks(score: float) -> bytes:
         raise Unmappable("not ticks: not a whole number")
     # The double nearest to MAX_TICKS lies one above it; written out, no reader would take it.
     return b"%d" % _checked(MAX_TICKS if score == float(MAX_TICKS) else int(score))
+
+
+def lost(old: bytes, again: bytes) -> tuple[str, ...]:
+    """What ticks that went through a score lack of those they were made from, beyond the rounding; no values."""
+    return () if abs(int(old) - int(again)) <= math.ulp(float(old)) / 2 else ("ticks",)
 
 
 def _checked(ticks: int) -> int:

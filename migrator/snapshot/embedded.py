@@ -148,13 +148,14 @@ def dismiss(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
 
 
 class EmbeddedServer:
-    """`with EmbeddedServer() as server:` an empty database at `server.url`, gone afterwards.
+    """`with EmbeddedServer() as server:` a database at `server.url`, empty or what `dump` (an RDB file) holds, gone
+    afterwards.
 
     `tcp=False` opens the unix socket only, in a directory of this user: anybody on the machine can reach the port.
     """
 
-    def __init__(self, *, tcp: bool = True) -> None:
-        self.tcp = tcp
+    def __init__(self, *, tcp: bool = True, dump: Path | None = None) -> None:
+        self.tcp, self.dump = tcp, dump
         self.port = 0
         self.home: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -171,6 +172,8 @@ class EmbeddedServer:
         binary = server_binary()
         self.home = make_home()
         try:
+            if self.dump is not None:
+                shutil.copyfile(self.dump, self.home / "dump.rdb")
             self._start(binary, self.home)
         except BaseException:
             self.close()

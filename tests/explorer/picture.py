@@ -109,6 +109,7 @@ def saved_shapes(scene: Scene, purpose: str) -> list[Shape]:
     found: list[Shape] = []
     for path in sorted(scene.backup.rglob(f"*-{purpose}-*/{backup.MANIFEST}")):
         for line in backup.lines(path.parent):
+            assert line.kind != "stream"
             exact = _sorted(from_items(line.kind, line.items))
             at = -1 if line.expires_at is None else line.expires_at
             found.append(Shape(line.kind, exact, _value(scene, line.kind, exact), at))

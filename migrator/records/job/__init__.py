@@ -12,10 +12,11 @@ its JSON; a string whose text is itself JSON keeps its quotes, so `5` and `"5"` 
 
 from __future__ import annotations
 
+from migrator.records.job.reader import lost, read_hash
 from migrator.records.job.to_hash import hash_from_json
 from migrator.records.job.to_json import json_from_hash
 
-__all__ = ["LOSSES", "hash_from_json", "json_from_hash"]
+__all__ = ["LOSSES", "hash_from_json", "json_from_hash", "lost", "read_hash"]
 
 LOSSES: tuple[str, ...] = (
     "The era: names come back in camelCase, in the order the library declares them, unknown ones last.",

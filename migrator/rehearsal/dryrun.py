@@ -1,0 +1,320 @@
+"""Every pending migration on a snapshot, for real: through contract, all the way back, and there again.
+
+What proves it: each record went through the mapping and came back (see mapping.py); the engine compared both shapes in
+full before contract; after the way back the whole database is what the snapshot holds, to the byte and the expiry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial, reduce
+
+from migrator.client import Client
+from migrator.engine import commands
+from migrator.engine.guards import blocked_by
+from migrator.engine.plan import plan_one
+from migrator.engine.session import Session
+from migrator.engine.sweep import any_old
+from migrator.errors import LedgerBackwardsError, MigratorError, RefusedError, UsageError
+from migrator.ledger import Entry, parse_address
+from migrator.ledger.lease import server_ms
+from migrator.models import (
+    ApplyResult,
+    MigrationPlan,
+    PlanResult,
+    Remark,
+    SnapshotReport,
+    Stopped,
+    TriedMemory,
+    TriedMigration,
+)
+from migrator.moves.family import Family
+from migrator.moves.loader import Module
+from migrator.phases import FORWARD, Phase
+from migrator.rehearsal.databases import unlike
+from migrator.rehearsal.findings import Differences, Reasons
+from migrator.rehearsal.mapping import Mapped, map_all
+from migrator.rehearsal.merge import worse
+from migrator.rehearsal.scratch import Scratch
+
+# What a plan says of the server it looks at, and not of the migration.
+_OF_THE_SERVER = ("no-adapter", "no-replica", "no-wait", "no-claims", "no-info", "volatile", "memory")
+_FIRST, _SECOND = "backup-1", "backup-2"
+
+
+@dataclass
+class _Tried:
+    """One migration on its way."""
+
+    module: Module
+    phase: Phase
+    plan: MigrationPlan
+    mapped: Mapped = field(default_factory=Mapped)
+    rejected: Reasons = field(default_factory=Reasons)
+    reached: str = ""  # the phase it is in
+    furthest: str = ""  # the one it came to on the way there
+    compared: int = 0
+    ran: bool = False
+    memory: TriedMemory = field(default_factory=TriedMemory)
+
+    def result(self) -> TriedMigration:
+        mapped = self.mapped
+        return TriedMigration(
+            id=self.module.id, reached=self.furthest or self.phase, records=mapped.records, mapped=mapped.mapped,
+            rejected=self.rejected.total, reasons=self.rejected.listed(), noted=mapped.noted.listed(),
+            compared=self.compared, unjudged=mapped.unjudged, differing=mapped.differences.total,
+            differences=mapped.differences.listed(), memory=self.memory,
+        )  # fmt: skip
+
+
+class Trial:
+    """One dry run. `at` says where a migration stands that the snapshot's ledger does not know."""
+
+    def __init__(self, scratch: Scratch, ids: Sequence[str] = (), at: Mapping[str, Phase] | None = None) -> None:
+        self._scratch, self._chosen, self._at = scratch, scratch.modules.select(ids), at or {}
+        self.tried: list[_Tried] = []
+        self.stopped: list[Stopped] = []
+        self.seconds: dict[str, float] = {}
+        self._elsewhere = Differences()
+        self._notes: list[str] = [*scratch.notes, *scratch.loaded.notes]
+
+    def play(self, name: str) -> PlanResult:
+        """Runs it all. `name` is what the report calls the file. Raises what `plan` raises for a ledger or a module
+        that does not fit."""
+        self._check_ledger()
+        with self._scratch.copied() as before:
+            for module in self._chosen:
+                self._there(module)
+            self._back(before)
+        if not self.stopped:
+            self._again()
+        return self._result(name)
+
+    # The stages.
+
+    def _check_ledger(self) -> None:
+        session = self._scratch.session()
+        if self._at:
+            self._set(session.entries())
+        known = session.ledger.entries()
+        if known is None:
+            self._fresh(session)
+        session.check_drift(known or {})
+        session.check_order(known or {})
+
+    @staticmethod
+    def _fresh(session: Session) -> None:
+        try:
+            session.check_fresh()
+        except LedgerBackwardsError as error:
+            raise LedgerBackwardsError(
+                error.message, next="say where it stands with --at ID=PHASE, for instance --at 0001=contracted"
+            ) from None
+
+    def _set(self, known: Mapping[str, Entry]) -> None:
+        """Ledger entries in the phases asked for, as if they had come there; markers follow with the first apply."""
+        session = self._scratch.session()
+        with session.leased() as lease:
+            session.know(lease)
+            for name, phase in self._at.items():
+                module = session.modules.find(name)
+                if module.id in known:
+                    raise UsageError(
+                        f"--at {name}={phase}: the snapshot's ledger says {known[module.id].phase}",
+                        next="leave --at away; it is for a snapshot without a ledger",
+                    )
+                entry = session.entries()[module.id]
+                if phase == "contracted" and any_old(session.reader(module, entry)):
+                    raise RefusedError(f"--at {name}=contracted: the snapshot has records in the old shape",
+                                       next=f"it may stand at --at {name}=pending")  # fmt: skip
+                now = server_ms(session.client, session.names)
+                session.ledger.put(lease, entry.model_copy(update=_as_if(module, phase, now)), f"plan --at {phase}")
+            session.init(lease)
+
+    def _there(self, module: Module) -> None:
+        """One migration through contract, once every record was mapped."""
+        session = self._scratch.session()
+        entries = session.entries()
+        entry = entries.get(module.id) or Entry(id=module.id)
+        one = _Tried(module, entry.phase, _plan(session, module, entries), reached=entry.phase)
+        self.tried.append(one)
+        if entry.phase == "contracted" and entry.swept:
+            return
+        if refusal := half_way(module, entry):
+            one.plan = one.plan.model_copy(update={"refused": (*one.plan.refused, refusal)})
+        if blocked_by(module, session.modules, entries) or entry.phase not in FORWARD:
+            return
+        one.memory = TriedMemory(before=self._scratch.memory())
+        with self._timed("map"):
+            one.mapped = map_all(session.reader(module, entry))
+        one.rejected = one.mapped.rejected
+        if one.plan.refused:
+            return
+        one.ran = True
+        with self._timed("there"):
+            self._carry(one, _FIRST, "contract")
+        one.furthest = one.reached
+        one.memory = one.memory.model_copy(update={"after": self._scratch.memory()})
+
+    def _carry(self, one: _Tried, backup: str, goal: str) -> bool:
+        """`apply` as an operator runs it: what cannot be mapped is accepted. Whether it came as far as `goal`."""
+        id = one.module.id
+        for through in ("backfill", goal):
+            result = self._done(one, partial(commands.apply, self._scratch.session(backup), [id], through))
+            if result is None:
+                return False
+            if through == "backfill":
+                self._accept(one, backup)
+        one.compared = _compared(self._scratch.session(), id)
+        return True
+
+    def _accept(self, one: _Tried, backup: str) -> None:
+        """What the engine lists is the truth: it knows reasons that no mapping has."""
+        if one.memory.both == 0:
+            one.memory = TriedMemory(before=one.memory.before, both=self._scratch.memory())
+        listed = Reasons()
+        for name, record in self._scratch.session().reader(one.module).quarantine.items():
+            if not record.accepted:
+                listed.add(record.reason, *parse_address(name))
+        if backup == _FIRST:
+            one.rejected = listed
+        if listed.total:
+            commands.quarantine_accept(self._scratch.session(backup), one.module.id, everything=True)
+
+    def _done(self, one: _Tried, command: Callable[[], ApplyResult]) -> ApplyResult | None:
+        """The result of a command that came to its end; None, and why, of one that did not."""
+        try:
+            result = command()
+            stopped = result.stopped
+        except MigratorError as error:
+            result, stopped = None, Stopped(
+                id=one.module.id, phase=one.reached, exit=commands.exit_code(error), reason=error.message,
+                next=error.next,
+            )  # fmt: skip
+        self._scratch.tick()
+        if result is not None:
+            one.reached = result.migrations[0].phase
+        if stopped is None:
+            return result
+        self.stopped.append(stopped)
+        self._name_differences(one)
+        return None
+
+    def _name_differences(self, one: _Tried) -> None:
+        """What a comparison that stopped a command found, by name."""
+        try:
+            found = commands.verify(self._scratch.session(), one.module.id)
+        except MigratorError:
+            return  # in this phase there is nothing to compare
+        for difference in found.examples:
+            if difference.verdict != "unreadable":
+                one.mapped.differences.note(difference)
+
+    def _back(self, before: Client) -> None:
+        """All the way back, the last one first, and then the whole database against the snapshot."""
+        ran = [one for one in self.tried if one.ran]
+        if not ran:
+            return
+        with self._timed("back"):
+            for one in reversed(ran):
+                self._done(one, partial(self._one_back, one))
+        if any(one.reached != "pending" for one in ran):
+            return
+        with self._timed("compare"):
+            for key, found in unlike(
+                before, self._scratch.client, self._not_data(ran), self._scratch.tick, self._scratch.whole
+            ):
+                owner = next((one for one in ran if self._about(one, key)), None)
+                told = found.model_copy(update={"why": f"after the way back: {found.why}"})
+                (owner.mapped.differences if owner else self._elsewhere).note(told)
+
+    def _one_back(self, one: _Tried) -> ApplyResult:
+        session, id = self._scratch.session(_FIRST), one.module.id
+        if one.reached == "contracted" and not one.module.migration.invertible:
+            return commands.restore(session, id)
+        return commands.rollback(session, id, "pending")
+
+    def _again(self) -> None:
+        with self._timed("again"):
+            for one in self.tried:
+                # As far as a bare `apply` goes, both shapes compared: that contract works is known by then.
+                if one.ran and not self._carry(one, _SECOND, "verify"):
+                    return
+
+    # What belongs to whom.
+
+    def _not_data(self, ran: Sequence[_Tried]) -> Callable[[bytes], bool]:
+        """Also the new shape that a snapshot from the middle of a migration holds: the way back removes it."""
+        half = [family for one in ran if one.phase != "pending" for family in self._families(one)]
+        return lambda key: self._scratch.ours(key) or any(f.has_new(key) and not f.has_old(key) for f in half)
+
+    def _about(self, one: _Tried, key: bytes) -> bool:
+        return any(family.has_old(key) or family.has_new(key) for family in self._families(one))
+
+    def _families(self, one: _Tried) -> list[Family]:
+        return self._scratch.session().reader(one.module, Entry(id=one.module.id)).families
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = round(self.seconds.get(stage, 0.0) + time.monotonic() - begun, 2)
+
+    def _result(self, name: str) -> PlanResult:
+        found = tuple(one.result() for one in self.tried)
+        differing = sum(one.differing for one in found) + self._elsewhere.total
+        rejected = sum(one.rejected for one in found)
+        refused = any(one.plan.refused for one in self.tried)
+        report = SnapshotReport(
+            file=name, server=self._scratch.server, loaded=self._scratch.loaded, migrations=found,
+            elsewhere=self._elsewhere.listed(), differing=differing, rejected=rejected, stopped=tuple(self.stopped),
+            notes=tuple(self._notes), seconds=self.seconds,
+            exit=_exit(refused, differing, rejected, self.stopped),
+        )  # fmt: skip
+        return PlanResult(
+            migrations=tuple(one.plan for one in self.tried), snapshot=report,
+            namespace=self._scratch.names.namespace, through="contracted",
+        )  # fmt: skip
+
+
+def _plan(session: Session, module: Module, entries: Mapping[str, Entry]) -> MigrationPlan:
+    """The plan, without what is about a server that is gone in a minute."""
+    plan = plan_one(session, module, dict(entries), "contracted")
+    return plan.model_copy(update={"risks": tuple(risk for risk in plan.risks if risk.code not in _OF_THE_SERVER)})
+
+
+def half_way(module: Module, entry: Entry) -> Remark | None:
+    """Where the old shape is partly in a backup, which the snapshot does not have."""
+    under_way = entry.phase == "contracted" and not entry.swept
+    if entry.phase in FORWARD and not under_way and not entry.cleaning:
+        return None
+    what = "being contracted" if under_way else "being cleaned up" if entry.cleaning else entry.phase
+    return Remark(
+        code="half-way", text=f"the snapshot was taken while {module.id} was {what}",
+        next=f"finish that where it was taken (migrator status {module.number}), then take another snapshot",
+    )  # fmt: skip
+
+
+def _as_if(module: Module, phase: Phase, now: int) -> dict[str, object]:
+    """What the ledger of a migration says that has come to this phase."""
+    if phase == "pending":
+        return {}
+    mapping = "" if phase == "contracted" else module.checksum
+    return {"phase": phase, "epoch": 1, "mapping": mapping, "expanded_at": now, "swept": phase == "contracted"}
+
+
+def _compared(session: Session, id: str) -> int:
+    """How many records the last comparison of this migration looked at."""
+    told = [event.detail for event in session.ledger.history(id) if event.what == "compared"]
+    return int(told[-1].partition(", ")[0].removeprefix("compared ").replace(",", "")) if told else 0
+
+
+def _exit(refused: bool, differing: int, rejected: int, stopped: Sequence[Stopped]) -> int:
+    codes = {one.exit for one in stopped}
+    codes |= {code for code, holds in ((60, refused), (30, differing), (32, rejected)) if holds}
+    return reduce(worse, codes, 0)

@@ -1,0 +1,148 @@
+"""A snapshot on a throw-away server, and the engine's own commands on it; `--url` is never asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from migrator.client import Client, checked, connect
+from migrator.engine.guards import info_field
+from migrator.engine.load import Limits
+from migrator.engine.observe import Observer, Silent, Stop
+from migrator.engine.run import Options
+from migrator.engine.session import Session
+from migrator.errors import UsageError
+from migrator.ledger.lease import break_lease, show_lease
+from migrator.models import Loaded
+from migrator.moves.loader import Modules
+from migrator.names import CLAIMS, Names
+from migrator.rehearsal import fake
+from migrator.rehearsal.databases import WHOLE
+from migrator.snapshot.embedded import EmbeddedServer, server_binary
+from migrator.snapshot.load import is_rdb, load
+
+PATIENCE = 10.0  # seconds
+
+
+@dataclass
+class Scratch:
+    """One throw-away server. `home` is a directory that goes with it."""
+
+    client: Client
+    home: Path
+    modules: Modules
+    names: Names
+    server: str
+    loaded: Loaded
+    copied: Callable[[], AbstractContextManager[Client]]
+    whole: int = WHOLE
+    notes: tuple[str, ...] = ()
+    observer: Observer = field(default_factory=Silent)
+    stop: Stop = field(default_factory=Stop)
+
+    def session(self, backup: str = "backup") -> Session:
+        """A session as `apply --yes --backup DIR` opens it."""
+        options = Options(yes=True, backup=self.home / backup, limits=Limits(longest=None))  # nobody else is there
+        return Session(self.client, self.names, self.modules, observer=self.observer, stop=self.stop, options=options)
+
+    def ours(self, key: bytes) -> bool:
+        return is_ours(self.names, key)
+
+    def memory(self) -> int:
+        """Bytes the server uses, 0 where it does not say."""
+        return sum(map(int, info_field(self.client, "memory", "used_memory")))
+
+    def tick(self) -> None:
+        self.stop.check()
+
+
+def is_ours(names: Names, key: bytes) -> bool:
+    """Whether a key is the tool's own and none of the data."""
+    return key.startswith(names.prefix) or key == CLAIMS
+
+
+@contextmanager
+def scratch(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
+    """The snapshot of a file on a server of its own, in the phases its ledger says. Raises what `load` raises, and
+    UsageError where neither a server nor fakeredis can run."""
+    try:
+        server_binary()
+    except UsageError as error:
+        if is_rdb(path) or not fake.available():
+            following = error.next if is_rdb(path) else f"{error.next}; or, for NDJSON, {fake.INSTALL}"
+            raise UsageError(error.message, next=following) from None
+        with _faked(path, modules, names, observer, stop) as one:
+            yield one
+        return
+    with EmbeddedServer(tcp=False) as server:
+        assert server.home is not None
+        client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
+        client, loaded = fill(path, client, names, observer, stop)
+        copy = partial(copied, client, server.home)
+        yield Scratch(client, server.home, modules, names, version(client), loaded, copy, observer=observer, stop=stop)
+
+
+@contextmanager
+def _faked(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
+    @contextmanager
+    def again() -> Iterator[Client]:
+        with fake.fake_server(PATIENCE) as second:
+            yield fill(path, second, names, Silent(), stop)[0]
+
+    with fake.fake_server(PATIENCE) as first, TemporaryDirectory(prefix="migrator-") as home:
+        client, loaded = fill(path, first, names, observer, stop)
+        # Its DUMP is no reply that can be read: values are compared one by one.
+        yield Scratch(client, Path(home), modules, names, "fakeredis", loaded, again, whole=-1, notes=fake.NOTES,
+                      observer=observer, stop=stop)  # fmt: skip
+
+
+def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Stop) -> tuple[Client, Loaded]:
+    """Loads a snapshot; whoever was at work when it was taken is not at work here. A client of its one database, or of
+    database 0 where it has several."""
+
+    def tick(records: int) -> None:
+        observer.advance(records)
+        stop.check()
+
+    observer.begin("load the snapshot", None)
+    try:
+        loaded = load(path, client, tick=tick)
+    finally:
+        observer.end()
+    client = _populated(client)
+    _leave(client, names)
+    return client, loaded
+
+
+@contextmanager
+def copied(client: Client, home: Path) -> Iterator[Client]:
+    """The same data on a second server, as it is now: what is to be there again at the end. `home` is the directory of
+    the first."""
+    checked(client.on_node(client.nodes()[0], ("SAVE",))[0])
+    with EmbeddedServer(tcp=False, dump=home / "dump.rdb") as server:
+        copy = connect(server.socket_url, patience=PATIENCE)
+        yield copy if copy.db == client.db else copy.in_database(client.db)
+
+
+def _populated(client: Client) -> Client:
+    keyspace = client.on_node(client.nodes()[0], ("INFO", "keyspace"))[0]
+    found = [int(db) for db in re.findall(rb"^db(\d+):", keyspace, re.MULTILINE)] if isinstance(keyspace, bytes) else []
+    return client.in_database(found[0]) if len(found) == 1 and found[0] != client.db else client
+
+
+def _leave(client: Client, names: Names) -> None:
+    """The lease and the adapters' announcements are about processes elsewhere."""
+    if (holder := show_lease(client, names)) is not None:
+        break_lease(client, names, holder.token)
+    client.one(names.adapters, "DEL", names.adapters)
+
+
+def version(client: Client) -> str:
+    """What the report calls the server."""
+    found = info_field(client, "server", "valkey_version") or info_field(client, "server", "redis_version")
+    return f"embedded Valkey {found[0]}" if found else "embedded"

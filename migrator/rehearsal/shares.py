@@ -1,0 +1,196 @@
+"""A large snapshot is tried in shares, each on a server and in a process of its own: no record knows of another.
+
+`python -m migrator.rehearsal.shares` tries one; its settings are one line of JSON on standard input, which says by its
+end that nobody waits any more. Prints the plan, or the error, as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from migrator import errors
+from migrator.engine.observe import Observer, Silent, Stop
+from migrator.errors import MigratorError
+from migrator.models import ErrorBody, ErrorResult, Frozen, PlanResult
+from migrator.moves import KeyMove
+from migrator.moves.family import Family
+from migrator.moves.loader import Modules, load
+from migrator.names import Names
+from migrator.phases import Phase
+from migrator.rehearsal.dryrun import Trial
+from migrator.rehearsal.hunt import environment
+from migrator.rehearsal.merge import merged
+from migrator.rehearsal.scratch import is_ours, scratch
+from migrator.snapshot.files import SnapshotFile
+from migrator.snapshot.load import is_rdb
+from migrator.snapshot.ndjson import encode
+
+LARGE = 8 << 20  # bytes of a file; below, a second process costs more than it saves
+_POLL = 0.05
+
+
+class Settings(Frozen):
+    """What a process of its own is told."""
+
+    file: str
+    name: str
+    migrations: str
+    namespace: str
+    ids: tuple[str, ...]
+    at: dict[str, Phase]
+
+
+class Shares:
+    """Which share a key belongs to: both shapes of a record to one, indexes and the ledger to all."""
+
+    def __init__(self, modules: Modules, names: Names, number: int) -> None:
+        self._names, self._number = names, number
+        slots = _OneSlot()
+        moves = [(module.id, move) for module in modules.all for move in module.migration.moves]
+        self._families = [Family(slots, names, id, move) for id, move in moves]
+        self._everywhere = {
+            index.keys.format({}) for _, move in moves if isinstance(move, KeyMove) for index in move.indexes
+        }
+
+    def of(self, key: bytes) -> range:
+        if is_ours(self._names, key) or key in self._everywhere:
+            return range(self._number)
+        share = zlib.crc32(self._root(key)) % self._number
+        return range(share, share + 1)
+
+    def _root(self, key: bytes) -> bytes:
+        """The first name of a record: that of the old shape, and of the migration before where that one made it."""
+        for family in reversed(self._families):
+            if not family.same_name and (pair := family.from_new(key)) is not None:
+                key = pair.old
+        return key
+
+
+class _OneSlot:
+    def slot(self, key: bytes) -> int:  # noqa: ARG002 - a single server is one slot
+        return 0
+
+    def slot_tag(self, slot: int) -> bytes:  # noqa: ARG002
+        return b"0"
+
+
+def number_for(path: Path, asked: int | None) -> int:
+    """How many processes: as asked, else one for each core where the file is large; one for an RDB file, which is
+    loaded whole."""
+    if is_rdb(path):
+        return 1
+    return asked or (min(4, os.cpu_count() or 1) if path.stat().st_size > LARGE else 1)
+
+
+def split(path: Path, shares: Shares, number: int, home: Path) -> tuple[list[Path], int]:
+    """The files of the shares, and how many records are in all of them. Raises UsageError for a damaged file."""
+    paths, everywhere = [home / f"share-{n}.ndjson" for n in range(number)], 0
+    with ExitStack() as stack:
+        files = [stack.enter_context(one.open("wb")) for one in paths]
+        for line in SnapshotFile(path):
+            mine = shares.of(line.key)
+            everywhere += len(mine) > 1 and line.part == 0
+            raw = encode(line)
+            for share in mine:
+                files[share].write(raw)
+    return paths, everywhere
+
+
+def try_shares(settings: Settings, paths: Sequence[Path], everywhere: int, stop: Stop) -> PlanResult:
+    """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
+    running = [_start(settings.model_copy(update={"file": str(path)}), quiet=n > 0) for n, path in enumerate(paths)]
+    found = [""] * len(running)
+    threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            stop.check()
+            time.sleep(_POLL)
+    finally:
+        for process in running:
+            process.kill()
+        for thread in threads:
+            thread.join()
+        for process in running:
+            with process:  # closes its pipes
+                pass
+    return merged([_result(text) for text in found], everywhere)
+
+
+def _read(found: list[str], n: int, process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    found[n] = process.stdout.read()
+
+
+def _start(settings: Settings, *, quiet: bool) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "migrator.rehearsal.shares"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.DEVNULL if quiet else None, env=environment("", Path(settings.migrations)),
+        start_new_session=True,  # Ctrl-C is for us; we end them
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(settings.model_dump_json() + "\n")
+    process.stdin.flush()
+    return process
+
+
+def _result(text: str) -> PlanResult:
+    if text.startswith('{"error"'):
+        raise _raised(ErrorResult.model_validate_json(text).error)
+    if not text:
+        raise MigratorError(
+            "a process that tried a share of the snapshot ended early", next="try it with --processes 1"
+        )
+    return PlanResult.model_validate_json(text)
+
+
+def _raised(body: ErrorBody) -> MigratorError:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MigratorError)]
+    kind = next((kind for kind in kinds if kind.code == body.code and kind.code != "interrupted"), MigratorError)
+    return kind(body.message, next=body.next)
+
+
+class _Lines(Silent):
+    """Progress for whoever started us, who shows what we say."""
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+
+
+def main() -> None:
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    gc.set_threshold(100_000, 50, 50)  # nearly all that is made is gone with its batch; looking for cycles is a tenth
+    threading.Thread(target=_end_with_our_reader, daemon=True).start()
+    try:
+        text = _try(settings, _Lines()).model_dump_json(by_alias=True)
+    except MigratorError as error:
+        body = ErrorBody(code=error.code, exit=error.exit_code, message=error.message, next=error.next)
+        text = ErrorResult(error=body).model_dump_json()
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # not joining the thread that still reads
+
+
+def _end_with_our_reader() -> None:
+    sys.stdin.read()
+    os._exit(1)  # our server hears of it by itself
+
+
+def _try(settings: Settings, observer: Observer) -> PlanResult:
+    modules, names, stop = load(settings.migrations), Names(settings.namespace), Stop()
+    with scratch(Path(settings.file), modules, names, observer, stop) as one:
+        return Trial(one, settings.ids, settings.at).play(settings.name)
+
+
+if __name__ == "__main__":
+    main()

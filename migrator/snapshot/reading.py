@@ -1,0 +1,216 @@
+"""Reads whole records while an application goes on writing: small ones many at a time, large ones a page at a time.
+
+A key is read as it is at one moment only if it is small. Of one that changes while its pages are read, what is in the
+file is between before and after; a list or a long string, whose pages would not fit together, is read again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from migrator.client import Arg, Command, Reply, ResponseError, checked, slot_moved
+from migrator.errors import RefusedError
+from migrator.keys import KINDS, Kind
+from migrator.moves.values import count_words, read_words, scan_words
+from migrator.snapshot.ndjson import Line
+from migrator.snapshot.places import Places
+from migrator.snapshot.streams import stream_parts
+
+PAGE = 1000  # members
+LARGE = 16 * 1024 * 1024  # bytes of a string: no longer one is a record of a move
+SLICE = 4 * 1024 * 1024
+_TOGETHER = 4096  # cost of what is read in one go: a member, or 1 kB of a string
+_ATTEMPTS = 3
+_CHANGED = ("WRONGTYPE", "NOGROUP", "ERR no such key")
+
+
+class ChangedError(Exception):
+    """The key is gone, or another one, or in another process, while its pages are read."""
+
+
+class Reading:
+    """Reads keys of one database. `kept`, `vanished` and `changed` count keys, `unknown` those of types not known."""
+
+    def __init__(self, places: Places, db: int) -> None:
+        self._client, self._db = places.of(db), db
+        self._tells_expiry = places.knows("PEXPIRETIME", "?")
+        self._fields_expire = places.knows("HPEXPIRETIME", "?", "FIELDS", "1", "?")
+        self.kept = self.vanished = self.changed = 0
+        self.unknown: Counter[str] = Counter()
+        self._again: list[bytes] = []
+
+    def lines(self, keys: Sequence[bytes]) -> Iterator[Line]:
+        """Their lines; of each key one or more, one after the other."""
+        left = list(keys)
+        for attempt in range(_ATTEMPTS):
+            self._again.clear()
+            yield from self._once(left)
+            left = list(self._again)
+            self.changed += len(left) if attempt == 0 else 0
+            if not left:
+                return
+        self.unknown["that changed each time it was read"] += len(left)
+
+    def _once(self, keys: Sequence[bytes]) -> Iterator[Line]:
+        """Leaves in `_again` those that were not what they had been a moment before."""
+        small: list[tuple[bytes, Kind]] = []
+        cost = 0
+        for key, type, size in self._sized(keys):
+            if type == "stream" or size > (LARGE if type == "string" else PAGE):
+                yield from self._paged(key, type, size)
+                continue
+            price = 1 + (size >> 10 if type == "string" else size)
+            if small and cost + price > _TOGETHER:
+                yield from self._small(small)
+                small, cost = [], 0
+            small.append((key, cast(Kind, type)))
+            cost += price
+        yield from self._small(small)
+
+    def _sized(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, str, int]]:
+        """Keys with their types and sizes, of a stream 0."""
+        replies = self._client.run([Command(key, ("TYPE", key)) for key in keys])
+        types = [checked(reply).decode() for reply in replies]
+        known = [(key, type) for key, type in zip(keys, types, strict=True) if type in KINDS]
+        sizes = self._client.run([Command(key, count_words(cast(Kind, type), key)) for key, type in known])
+        size_of = dict(zip((key for key, _ in known), sizes, strict=True))
+        for key, type in zip(keys, types, strict=True):
+            if type in KINDS or type == "stream":
+                size = size_of.get(key, 0)
+                yield key, type, 0 if isinstance(size, ResponseError) else size  # read, and found changed, then
+            elif type == "none":
+                self.vanished += 1
+            else:
+                self.unknown[f"of type {type}"] += 1
+
+    def _small(self, found: Sequence[tuple[bytes, Kind]]) -> Iterator[Line]:
+        values = self._client.run([
+            Command(key, words) for key, kind in found for words in (read_words(kind, key), *self._expiry_words(key))
+        ])  # fmt: skip
+        width = 1 + len(self._expiry_words(b""))
+        hashes = {key: values[i * width] for i, (key, kind) in enumerate(found) if kind == "hash"}
+        times = self._field_times(hashes)
+        for i, (key, kind) in enumerate(found):
+            value, expires = values[i * width], _expires(values[i * width + 1 : (i + 1) * width])
+            if _is_other(value):
+                self._again.append(key)
+            elif checked(value) is None or value == [] or expires is None:
+                self.vanished += 1
+            else:
+                items = [value] if kind == "string" else value
+                yield self._line(key, kind, expires, items, 0, times.get(key, {}))
+                self.kept += 1
+
+    def _line(self, key: bytes, kind: Kind, expires: int, items: list[bytes], part: int,
+              times: dict[bytes, int]) -> Line:  # fmt: skip
+        gone = {name for name, at in times.items() if at == -2}  # fields whose time passed since they were read
+        if gone:
+            items = [item for i in range(0, len(items), 2) if items[i] not in gone for item in items[i : i + 2]]
+        mortal = {name: at for name, at in times.items() if at >= 0}
+        return Line(self._db, key, kind, expires if expires >= 0 else None, items, part, mortal)
+
+    def _expiry_words(self, key: bytes) -> tuple[tuple[Arg, ...], ...]:
+        return (("PEXPIRETIME", key),) if self._tells_expiry else (("PTTL", key), ("TIME",))
+
+    def _field_times(self, hashes: dict[bytes, Reply]) -> dict[bytes, dict[bytes, int]]:
+        """For each field its expiry in unix ms, -1 for none, -2 for no field."""
+        if not self._fields_expire:
+            return {}
+        names = [(key, flat[start : start + 2 * PAGE : 2]) for key, flat in hashes.items()
+                 if not isinstance(flat, ResponseError) for start in range(0, len(flat), 2 * PAGE)]  # fmt: skip
+        replies = self._client.run([
+            Command(key, ("HPEXPIRETIME", key, "FIELDS", len(some), *some)) for key, some in names
+        ])  # fmt: skip
+        found: dict[bytes, dict[bytes, int]] = {}
+        for (key, some), reply in zip(names, replies, strict=True):
+            # What is no hash any more had its fields a moment before, and they had no expiry that still counts.
+            times = [-1] * len(some) if _is_other(reply) or not checked(reply) else reply
+            found.setdefault(key, {}).update(zip(some, times, strict=True))
+        return found
+
+    def _paged(self, key: bytes, type: str, size: int) -> Iterator[Line]:
+        part = 0
+        try:
+            for line in self._parts(key, type):
+                yield line
+                part += 1
+            now = size if type == "stream" else self._size(key, cast(Kind, type))
+            fits = now == size
+            if now == 0 < size or (not fits and type in ("string", "list")):
+                raise ChangedError
+            self.changed += not fits
+            self.kept += part > 0
+            self.vanished += part == 0
+        except ChangedError:
+            if part:  # takes back what was written of it
+                yield Line(self._db, key, "list", None, [])
+            self._again.append(key)
+
+    def _parts(self, key: bytes, type: str) -> Iterator[Line]:
+        expires = _expires(self._client.run([Command(key, words) for words in self._expiry_words(key)]))
+        if expires is None:
+            raise ChangedError
+        if type == "stream":
+            at = expires if expires >= 0 else None
+            for part, stream in enumerate(stream_parts(self._ask, key)):
+                yield Line(self._db, key, "stream", at, [], part, {}, stream)
+            return
+        kind = cast(Kind, type)
+        for part, items in enumerate(self._pages(key, kind)):
+            times = self._field_times({key: items}).get(key, {}) if kind == "hash" else {}
+            yield self._line(key, kind, expires, items, part, times)
+
+    def _pages(self, key: bytes, kind: Kind) -> Iterator[list[bytes]]:
+        if kind in ("string", "list"):
+            width, word = (SLICE, "GETRANGE") if kind == "string" else (PAGE, "LRANGE")
+            start = 0
+            while items := self._ask(key, (word, key, start, start + width - 1))[0]:
+                yield [items] if kind == "string" else items
+                start += width
+            return
+        node, process, cursor = self._client.node_of(key), "", b""
+        while cursor != b"0":
+            info, answer = self._client.on_node(node, ("INFO", "server"), scan_words(kind, key, int(cursor or 0), PAGE))
+            if process not in ("", self._client.process(info)) or _is_other(answer):
+                raise ChangedError
+            process = self._client.process(info)
+            cursor, items = _settled(answer)
+            if items:
+                yield items
+
+    def _size(self, key: bytes, kind: Kind) -> int:
+        return int(self._ask(key, count_words(kind, key))[0])
+
+    def _ask(self, key: bytes, *commands: tuple[Arg, ...]) -> list[Reply]:
+        replies = self._client.run([Command(key, words) for words in commands])
+        if any(map(_is_other, replies)):
+            raise ChangedError
+        return [checked(reply) for reply in replies]
+
+
+def _expires(replies: Sequence[Reply]) -> int | None:
+    """Unix ms, -1 for no expiry, None for no key: from PEXPIRETIME, or from PTTL and TIME."""
+    left = int(checked(replies[0]))
+    if left == -2:
+        return None
+    if len(replies) == 1 or left < 0:
+        return left
+    seconds, micros = checked(replies[1])
+    return int(seconds) * 1000 + int(micros) // 1000 + left
+
+
+def _is_other(reply: Reply) -> bool:
+    return isinstance(reply, ResponseError) and str(reply).startswith(_CHANGED)
+
+
+def _settled(reply: Reply) -> Reply:
+    if slot_moved(reply):
+        raise moved()
+    return checked(reply)
+
+
+def moved() -> RefusedError:
+    return RefusedError("slots moved between nodes while the snapshot was taken; nothing was kept",
+                        next="let the resharding finish, then run this again")  # fmt: skip

@@ -1,0 +1,112 @@
+"""A large snapshot is tried in shares, and the report is that of the whole; in full with the marker `prove`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.keys import Kind
+from migrator.models import SnapshotReport
+from migrator.names import Names
+from migrator.rehearsal.expected import unexpected
+from migrator.rehearsal.shares import Shares
+from migrator.snapshot.ndjson import Line, encode
+from tests.records import Records, job
+from tests.support import KEYS, MEMBERS, guid, modules_of, shipped, write
+from tests.support import job as text_of
+from tests.trial import MAP, TICKS, Tried, job_key, jobs, written
+
+LIMIT = 60.0  # seconds, on two cores of which nobody else takes any
+
+
+def test_shares_give_the_report_of_the_whole(tmp_path):
+    maps = {b"map:%d:__meta:timestamps" % n: {b"a": b"%d" % TICKS, b"b": b"soon"} for n in range(6)}
+    queue = {guid(n).encode(): float(n) for n in range(8)}
+    records = {**jobs(8), job_key(20): b"{", job_key(21): b"{", **maps, b"ae:jobs:queue": queue, b"else": b"where"}
+    tried = Tried(shipped(tmp_path / "m"), written(tmp_path / "s", records))
+    whole, shared = (SnapshotReport.model_validate(tried("--processes", number, exit=32)) for number in ("1", "3"))
+    assert unexpected(shared, whole) == ()
+    assert (whole.loaded.records, whole.rejected, shared.rejected) == (len(records), 8, 8)
+    assert [one.reached for one in shared.migrations] == ["contracted"] * 2
+
+
+def test_what_one_share_raises_is_raised(tmp_path):
+    snapshot = written(tmp_path / "s", {MAP + b"-sorted": {b"a": 1.0}})
+    tried = Tried(shipped(tmp_path / "m"), snapshot)
+    told = tried.shell.error("plan", "--snapshot", str(snapshot), "--processes", "2", exit=62, code="ledger-backwards")
+    assert "--at 0001=contracted" in told
+
+
+def test_both_shapes_of_a_record_are_in_one_share_also_over_two_migrations(tmp_path):
+    second = KEYS.replace('"{{t}}:text:{id}", type="string"', '"{{t}}:sorted:{id}", type="zset"')
+    modules = modules_of(write(tmp_path / "m", MEMBERS, second))
+    shares = Shares(modules, Names("migrator"), 16)
+    for n in range(30):
+        names = (b"{t}:times:%d", b"{t}:sorted:%d", b"{t}:hash:%d")
+        assert len({shares.of(name % n) for name in names}) == 1
+    assert len({shares.of(b"{t}:times:%d" % n) for n in range(30)}) > 5
+    assert shares.of(b"migrator:{migrator}:ledger") == range(16)
+
+
+# In full. 25 records are broken, each in a way of its own kind.
+
+BROKEN: list[bytes] = [
+    b"{", b"[]", b"null", b"", b'{"id":"\xff"}', b'"text"', b"\xef\xbb\xbf{}", b'{"id":1}',
+]  # fmt: skip
+CHANGED: list[dict[str, Any]] = [
+    {"id": 1}, {"status": 77}, {"status": "unheard of"}, {"createdAt": None}, {"createdAt": "yesterday"},
+    {"startedAt": "2025-13-01T00:00:00Z"}, {"retryCount": 1.5}, {"retryCount": 2**40}, {"headers": []},
+    {"queryParams": {}}, {"name": 5},
+]  # fmt: skip
+BAD_TICKS = [b"yesterday", b"1759385730", b"-1", b"1.5", b"9" * 20, b""]
+
+
+def planted() -> list[Line]:
+    numbers = range(10**6, 10**6 + len(BROKEN) + len(CHANGED))
+    others = zip(numbers[len(BROKEN) :], map(dict, CHANGED), strict=True)
+    changed = [text_of(guid(fields.pop("id", n)), **fields) for n, fields in others]  # an id: that of another job
+    texts = [*BROKEN, *changed]
+    lines = [Line(0, job_key(n), "string", None, [text]) for n, text in zip(numbers, texts, strict=True)]
+    flat = [word for n, ticks in enumerate(BAD_TICKS) for word in (b"bad-%d" % n, ticks)]
+    return [*lines, Line(0, b"map:broken:__meta:timestamps", "hash", None, flat)]
+
+
+def write_records(path: Path, number: int, stamps: int) -> None:
+    records = Records(number, stamps)
+    kind: Kind = "string"
+    with path.open("wb") as file:
+        for n in range(number):
+            one = job(n)
+            file.write(encode(Line(0, one.key, kind, one.expires_at, [one.text])))
+        for key, size in records.sizes().items():
+            members = list(records.members(size))
+            for part, start in enumerate(range(0, size, 1000)):
+                flat = [word for pair in members[start : start + 1000] for word in pair]
+                file.write(encode(Line(0, key, "hash", None, flat, part)))
+        for line in planted():
+            file.write(encode(line))
+
+
+@pytest.mark.parametrize(
+    ("number", "stamps", "seconds"),
+    [
+        pytest.param(300, 900, 20 * LIMIT, id="small"),
+        pytest.param(100_000, 300_000, LIMIT, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_each_of_25_planted_records_is_found(tmp_path, number, stamps, seconds):
+    write_records(tmp_path / "s.ndjson", number, stamps)
+    tried = Tried(shipped(tmp_path / "m"), tmp_path / "s.ndjson")
+    begun = time.monotonic()
+    report = tried(exit=32)
+    took = time.monotonic() - begun
+    print(f"\n{number:,} jobs, {stamps:,} timestamps: {took:.1f} s, {json.dumps(report['seconds'])}")
+    one, two = report["migrations"]
+    assert (one["rejected"], two["rejected"]) == (len(BROKEN) + len(CHANGED), len(BAD_TICKS)) == (19, 6)
+    assert (one["mapped"], two["mapped"], report["differing"]) == (number, stamps, 0)
+    assert (one["reached"], two["reached"]) == ("contracted", "contracted")
+    assert took < seconds

@@ -1,0 +1,209 @@
+"""A rehearsal: killed, written to and failed over on servers of its own; what is lost, extra or different is found."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.adapters.bridge import OneSlot
+from migrator.client import Client, connect
+from migrator.moves.family import Family
+from migrator.names import Names
+from migrator.rehearsal.judge import Judge
+from migrator.rehearsal.propose import Proposals, one_sound
+from migrator.rehearsal.writers import Told
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, guid, job, modules_of, put, shipped, tool_for, write
+from tests.trial import MAP, NOWHERE, TICKS, job_key, jobs, written
+
+
+def rehearsed(directory: Path, snapshot: Path, *words: str, exit: int = 0) -> Any:
+    return Shell(NOWHERE, directory)("rehearse", "--snapshot", str(snapshot), *words, exit=exit)
+
+
+def check(report: Any, kills: int, compared: int) -> None:
+    """Nothing lost, and something done that could have lost it."""
+    killed, writes = sum(report["kills"].values()), report["writes"]
+    print(f"\n{killed} killed of {report['processes']}, {writes}, {report['compared']:,} in {report['seconds']} s")
+    assert (report["lost"], report["extra"], report["different"], report["differences"]) == (0, 0, 0, [])
+    assert killed >= kills
+    assert (report["failovers"], report["stopped"], report["unwritten"]) == (1, None, [])
+    assert report["compared"] >= compared
+    for what in ("create", "update", "delete", "read"):
+        assert writes[what] > 0, what
+
+
+def test_nothing_is_lost_while_the_tool_is_killed_adapters_write_and_the_server_dies(tmp_path):
+    snapshot = written(tmp_path / "s", {b"{t}:text:%d" % n: b"text %d" % n for n in range(40)} | {b"else": b"where"})
+    words = ["--kill-every", "0.15s", "--writers", "1", "--failover"]
+    report = rehearsed(write(tmp_path / "m", KEYS), snapshot, *words)
+    check(report, kills=1, compared=40)
+    told = [command.split()[1] for command in report["commands"]]
+    assert told == ["init", "apply", "apply", "rollback", "apply"]
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1800)
+def test_nothing_is_lost_in_full(tmp_path):
+    number = 3000
+    records = {**jobs(number), MAP: {b"m%d" % n: b"%d" % (TICKS + n) for n in range(3 * number)}}
+    records |= {job_key(number): b"{", b"else": b"where"}
+    snapshot = written(tmp_path / "s", records, {job_key(1): 4_102_444_800_000})
+    words = ["--kill-every", "0.25s", "--writers", "4", "--failover"]
+    report = rehearsed(shipped(tmp_path / "m"), snapshot, *words, exit=32)
+    check(report, kills=30, compared=4 * number)
+    assert report["rejected"] == 1
+
+
+@pytest.mark.prove
+def test_without_an_inverse_the_way_back_is_a_restore_and_nobody_writes(tmp_path):
+    module = KEYS.replace('    inverse=lambda key, fields: fields[b"text"],\n', "")
+    snapshot = written(tmp_path / "s", {b"{t}:text:a": b"text"})
+    report = rehearsed(write(tmp_path / "m", module), snapshot, "--kill-every", "0")
+    assert "restore" in [command.split()[1] for command in report["commands"]]
+    assert (report["kills"], report["writes"], report["compared"], report["lost"]) == ({}, {}, 1, 0)
+    assert "it has no inverse" in report["notes"][0]
+
+
+def test_there_has_to_be_something_to_rehearse(tmp_path):
+    snapshot = written(tmp_path / "s", jobs())
+    shell = Shell(NOWHERE, write(tmp_path / "m"))
+    told = shell.error("rehearse", "--snapshot", str(snapshot), exit=60, code="refused")
+    assert "nothing to rehearse" in told
+    assert "--kill-every" in shell.error(
+        "rehearse", "--snapshot", str(snapshot), "--kill-every", "x", exit=2, code="usage"
+    )
+
+
+# The judge finds what is wrong: after a contract, on a server where something is damaged on purpose.
+
+
+@pytest.fixture
+def two(server) -> tuple[Client, Client]:
+    """The snapshot, untouched, in database 1, and the server that was rehearsed on."""
+    after = connect(server.url)
+    return after.in_database(1), after
+
+
+def put_both(two: tuple[Client, Client], server: Any, key: bytes, value: Any, px: int | None = None) -> None:
+    put(server, key, value, px=px)
+    two[1].one(key, "COPY", key, key, "DB", 1)
+
+
+def judged(two: tuple[Client, Client], directory: Path, *told: Told) -> dict[str, str]:
+    judge = Judge(*two, Names("migrator"), modules_of(directory).all, told)
+    judge.all()
+    assert sum(judge.counts.values()) == judge.differences.total
+    return {f"{d.key} {d.member or ''}".strip(): f"{d.verdict}: {d.why}" for d in judge.differences.listed()}
+
+
+def told(key: bytes, *items: bytes, member: bytes | None = None, source: str = "{{t}}:text:{id}") -> Told:
+    return Told(
+        id="0001_first", source=source, key=base64.b64encode(key).decode(),
+        member=None if member is None else base64.b64encode(member).decode(),
+        items=tuple(base64.b64encode(item).decode() for item in items) or None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "new"), [(KEYS, b"{t}:hash:"), (SAME_NAME, b"{t}:text:")], ids=["two names", "one"])
+def test_a_record_that_is_lost_extra_or_different_is_named(server, two, tmp_path, source, new):
+    tool = tool_for(server, tmp_path, source)
+    for name in (b"a", b"b", b"c", b"d", b"e", b"f", b"bad"):
+        put_both(
+            two, server, b"{t}:text:" + name, b"bad" if name == b"bad" else b"text", 10**9 if name == b"d" else None
+        )
+    put_both(two, server, b"other", b"1")
+    tool.apply(exit=32)
+    Shell(server, tool.directory)("quarantine", "accept", "0001", "--all")
+    tool.apply(through="contract")
+    assert judged(two, tool.directory) == {}
+
+    raw = server.raw
+    raw.delete(new + b"a")
+    raw.hset(new + b"b", "text", "another")
+    raw.persist(new + b"d")
+    raw.hset(new + b"x", mapping={"id": "x", "text": "nobody's"})
+    raw.set("other", "2")
+    raw.delete(next(key for key in raw.keys("migrator:old:*")))
+    mine = [told(b"{t}:text:c", b"id", b"c", b"text", b"newer"), told(b"{t}:text:e"), told(b"{t}:text:g", b"id", b"g")]
+    assert judged(two, tool.directory, *mine) == {
+        "{t}:text:a": "lost: a record of the snapshot is gone",
+        "{t}:text:b": "different: it is not what the mapping makes of the snapshot's",
+        "{t}:text:bad": "lost: a record that cannot be mapped is gone",
+        "{t}:text:c": "different: it is not what the last acknowledged write left",
+        "{t}:text:d": "different: its expiry is another one",
+        "{t}:text:e": "extra: it was deleted, which was acknowledged, and is there",
+        "{t}:text:g": "lost: a write that was acknowledged is gone",
+        "{t}:text:x": "extra: nobody wrote it",
+        "other": "different: its value is another one",
+    }
+
+
+def test_a_member_that_is_lost_extra_or_different_is_named(server, two, tmp_path):
+    tool = tool_for(server, tmp_path, MEMBERS)
+    put_both(two, server, b"{t}:times:x", dict.fromkeys((b"a", b"b", b"c", b"d", b"e"), b"1"), 10**9)
+    put_both(two, server, b"{t}:times:y", {b"bad": b"soon", b"good": b"1"})
+    tool.apply(exit=32)
+    Shell(server, tool.directory)("quarantine", "accept", "0001", "--all")
+    tool.apply(through="contract")
+    assert judged(two, tool.directory) == {}
+
+    raw = server.raw
+    raw.zrem("{t}:sorted:x", "a")
+    raw.zadd("{t}:sorted:x", {"b": 2, "z": 1})
+    raw.persist("{t}:sorted:x")
+    raw.hset("{t}:times:y", "left", "1")
+    raw.hdel(next(key for key in raw.keys("migrator:old:*")), "bad")
+    where = "{{t}}:times:{name}"
+    mine = [told(b"{t}:times:x", b"7", member=b"c", source=where), told(b"{t}:times:x", member=b"d", source=where)]
+    assert judged(two, tool.directory, *mine) == {
+        "{t}:times:x": "different: its expiry is another one",
+        "{t}:times:x a": "lost: a member that has to be there is gone",
+        "{t}:times:x b": "different: it is not what the mapping makes of the snapshot's",
+        "{t}:times:x c": "different: it is not what the last acknowledged write left",
+        "{t}:times:x d": "extra: it was removed, which was acknowledged, and is there",
+        "{t}:times:x z": "extra: nobody wrote it",
+        "{t}:times:y": "extra: the old record is still there after contract",
+        "{t}:times:y bad": "lost: a record that cannot be mapped is gone",
+    }
+
+
+# What writers propose.
+
+
+def test_what_writers_propose_tells_one_write_from_another_and_survives_the_mapping(tmp_path):
+    modules = modules_of(shipped(tmp_path / "m"))
+    keys, members = (
+        Family(OneSlot(), Names("migrator"), module.id, module.migration.moves[0]) for module in modules.all
+    )
+    pair = keys.from_old(job_key(1))
+    assert pair is not None
+    value, _ = keys.map_key(pair, job(guid(1)))
+    proposals = Proposals(keys)
+    first, second = (proposals.changed(pair, value, number) for number in (1, 2))
+    assert value != first != second
+    assert all(proposals.sound(pair, one) for one in (first, second))
+    made = proposals.another(pair, value, 3)
+    assert made is not None
+    assert made[0].old != pair.old
+    assert proposals.sound(*made)
+
+    there = members.from_old(MAP)
+    assert there is not None
+    new = members.map_member(there, b"a", b"%d" % TICKS)
+    changed = Proposals(members).member(there, new, 1000)
+    assert changed not in (None, new)
+    assert one_sound(members, there, changed)
+    fresh = Proposals(members).new_member(there, new, 4)
+    assert fresh is not None
+    assert fresh[0] != b"a"
+
+
+def test_where_no_value_survives_the_mapping_nothing_is_proposed(tmp_path):
+    [module] = modules_of(write(tmp_path / "m", KEYS.replace('fields[b"text"]', 'b"always the same"'))).all
+    family = Family(OneSlot(), Names("migrator"), module.id, module.migration.moves[0])
+    pair = family.from_old(b"{t}:text:a")
+    assert pair is not None
+    assert Proposals(family).changed(pair, {b"id": b"a", b"text": b"always the same"}, 1) is None
