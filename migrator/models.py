@@ -27,7 +27,11 @@ class TallyResult(_Result):
 
 
 class FamilyStatus(_Result):
-    """One family: a source key of a MemberMove, or the template of a KeyMove. `counts_equal` is a smoke test only."""
+    """One family: a source key of a MemberMove, or the template of a KeyMove. `counts_equal` is a smoke test only.
+
+    `counted` is `now`, or, where there are too many keys to look at each: `seen`, by the last apply, or `estimate`,
+    from random keys. `counted_at` is ISO 8601, UTC, of what was seen.
+    """
 
     name: str
     source_key: str
@@ -39,6 +43,8 @@ class FamilyStatus(_Result):
     counts_equal: bool
     is_migrated: bool
     is_complete: bool
+    counted: str = "now"
+    counted_at: str | None = None
 
 
 class QuarantineCounts(_Result):

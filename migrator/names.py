@@ -56,6 +56,9 @@ class Names:
     def quarantine(self, id: str) -> bytes:
         return self._central(f"quarantine:{id}")
 
+    def census(self, id: str) -> bytes:
+        return self._central(f"census:{id}")
+
     def marker(self, id: str, tag: bytes) -> bytes:
         return f"{self.namespace}:marker:{id}:".encode() + b"{" + tag + b"}"
 

@@ -137,7 +137,7 @@ def _status(one: models.MigrationStatus) -> str:
     out = [f"{one.id}: {one.phase}"]
     rows = [
         (f.name, f"{f.source_type} {f.source_count:,}", f"{f.target_type} {f.target_count:,}",
-         "" if one.phase == "contracted" else "equal" if f.counts_equal else "differ", "yes" if f.is_complete else "no")
+         _smoke(one, f), "yes" if f.is_complete else "no")
         for f in one.families
     ]  # fmt: skip
     counts = table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
@@ -163,6 +163,13 @@ def _status(one: models.MigrationStatus) -> str:
     if one.next:
         out.append(f"  next: {one.next}")
     return "\n".join(out)
+
+
+def _smoke(one: models.MigrationStatus, family: models.FamilyStatus) -> str:
+    """What HLEN against ZCARD says, or where the counts come from if they are not of now."""
+    if family.counted != "now":
+        return f"seen {family.counted_at[11:16]}" if family.counted_at else family.counted
+    return "" if one.phase == "contracted" else "equal" if family.counts_equal else "differ"
 
 
 def _drift(drift: models.Drift) -> str:

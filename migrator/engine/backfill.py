@@ -30,6 +30,9 @@ def backfill(run: Run) -> Tally:
         run.observer.begin(f"{run.id}: backfill", None)
         counts = Walk(run, f"copy-{number}", family.old_glob, step_of(run, family), count=count).all()
         run.observer.end()
+        if not family.by_member:
+            copied = counts["moved"] + counts["unchanged"]
+            run.count(family, copied + counts["quarantined"], copied)
         total += Tally(**counts)
     if not total.closed:
         raise MigratorError(f"{run.id}: the accounts do not close: {total!r}", next="please report this as a bug")
@@ -66,6 +69,7 @@ def _keys_step(run: Run, family: Family) -> Step:
 def _members_step(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs, ignored = parse_old(family, visit.keys)
+        run.census.saw(pair.old for pair in pairs)
         yield Progress(ignored)
         left = yield from windows.copy_collections(run, family, visit, pairs)
         for pair, cursor in left:

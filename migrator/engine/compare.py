@@ -118,18 +118,29 @@ def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
     total: Counter[str] = Counter()
     try:
         for number, family in enumerate(run.families):
+            found: Counter[str] = Counter()
             for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
                 run.observer.begin(f"{run.id}: compare {side}", None)
                 step = _step(run, family, side, outcome)
                 count = PAGE_COLLECTIONS if family.by_member else PAGE_KEYS
                 walk = Walk(run, f"{name}-{number}-{side}", glob, step, count=count, resume=name == "compare")
-                total.update(walk.all())
+                found.update(walk.all())
                 run.observer.end()
+            if outcome.share >= 1.0 and outcome.slots is None:
+                _take_census(run, family, found)
+            total.update(found)
         recheck(run)
     except _TimeUpError:
         outcome.cut_short = True
         return outcome.counts()
     return _compared(total)
+
+
+def _take_census(run: Run, family: Family, found: Counter[str]) -> None:
+    if not family.by_member:
+        both = found["equal"] + found["different"] + found["ttl_drift"]
+        old = both + found["missing"] + found["unreadable"] + found["accepted"]
+        run.count(family, old, both + found["extra"])
 
 
 def _compared(counts: Counter[str]) -> Counter[str]:
@@ -336,6 +347,7 @@ def _old_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        run.census.saw(pair.old for pair in pairs)
         judge = partial(_settle_members, run, family, outcome)
         left = yield from bulk.round_one(run, family, visit, "old", pairs, outcome, judge)
         for pair, start in left:
@@ -467,6 +479,7 @@ def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_new, visit.keys))
+        run.census.saw(pair.old for pair in pairs)
         judge = partial(_judge_new, run, family, outcome)
         left = yield from bulk.round_one(run, family, visit, "new", pairs, outcome, judge)
         for pair, start in left:

@@ -16,7 +16,7 @@ from migrator.engine.guards import blocked_by, claims_readable, info_field, refu
 from migrator.engine.lasting import replica_risks
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
-from migrator.engine.session import Session, random_keys
+from migrator.engine.session import Session, random_keys, total_keys
 from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.ledger import Entry
@@ -129,7 +129,7 @@ def _count(run: Run, family: Family) -> tuple[Counts, list[bytes]]:
 
 
 def _estimate(run: Run, family: Family) -> Counts:
-    total = sum(checked(run.client.on_node(node, ("DBSIZE",))[0]) for node in run.client.nodes())
+    total = total_keys(run.client)
     drawn = random_keys(run.client, SAMPLE_KEYS)
     share = sum(map(family.has_old, drawn)) / max(1, len(drawn))
     low, high = wilson(share, len(drawn))

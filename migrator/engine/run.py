@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.client import Client, Node
+from migrator.engine.census import Census, Counted
 from migrator.engine.load import PRODUCTION, Limits
 from migrator.engine.observe import Observer, Rate, Stop
 from migrator.engine.quarantine import Quarantine
 from migrator.engine.throttle import Throttle
 from migrator.keys import slot_of
 from migrator.ledger import Entry, Intent, Lease, Ledger
-from migrator.ledger.lease import Words
+from migrator.ledger.lease import Words, server_ms
 from migrator.moves.family import Family
 from migrator.moves.loader import Module
 from migrator.names import Names
@@ -54,6 +55,7 @@ class Run:
         self.markers.tick = self.tick
         self.families = [Family(self.client, self.names, self.id, move) for move in self.module.migration.moves]
         self.quarantine = Quarantine(self.ledger, self.id)
+        self.census = Census(self.ledger, self.id)
         self.throttle = Throttle(self.client, self.options.limits, self._paused)
         self.notes: list[str] = []
         self.seen: dict[int, Marker | None] | None = None  # the markers, if they were read under this lease
@@ -89,7 +91,16 @@ class Run:
     def put(self, what: str = "", detail: str = "", also: Iterable[Words] = (), **changes: object) -> None:
         """Writes the entry with these changes, and a line of history."""
         changed = self.entry.model_copy(update=changes)
-        self.entry = self.ledger.put(self.lease, changed, what, detail, [*also, *self.quarantine.words()])
+        self.entry = self.ledger.put(self.lease, changed, what, detail, [*also, *self.book()])
+
+    def count(self, family: Family, old: int, new: int) -> None:
+        """Notes for `status` how many records a walk saw in each shape."""
+        now = server_ms(self.client, self.names)
+        self.census.counted(family.move.source.template, Counted(self.entry.epoch, old, new, now))
+
+    def book(self) -> list[Words]:
+        """What writes down what was found since the last time: the quarantine, and the census."""
+        return [*self.quarantine.words(), *self.census.words()]
 
     def change(self, target: Phase, *, detail: str = "", **changes: str | int | bool | None) -> None:
         """Changes the phase: the intent into the ledger, every marker, then the ledger with these changes."""

@@ -227,6 +227,11 @@ def any_marker(client: Client, names: Names, module: Module) -> Marker | None:
     return next((marker for marker in markers.read().values() if marker is not None), None)
 
 
+def total_keys(client: Client) -> int:
+    """Keys on all primaries."""
+    return sum(checked(client.on_node(node, ("DBSIZE",))[0]) for node in client.nodes())
+
+
 def random_keys(client: Client, number: int) -> list[bytes]:
     """So many keys drawn at random over all primaries; fewer where there are fewer."""
     keys: list[bytes] = []
@@ -247,4 +252,4 @@ def moves_of(module: Module) -> tuple[MoveNames, ...]:
     )  # fmt: skip
 
 
-__all__ = ["NoLease", "Session", "any_marker", "moves_of", "random_keys"]
+__all__ = ["NoLease", "Session", "any_marker", "moves_of", "random_keys", "total_keys"]

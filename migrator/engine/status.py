@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from migrator.client import Command
 from migrator.engine.alive import adapters_of
 from migrator.engine.backfill import PAGE_KEYS
+from migrator.engine.census import Counted
 from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
-from migrator.engine.session import Session
+from migrator.engine.session import Session, random_keys, total_keys
 from migrator.keys import Kind
 from migrator.ledger import Entry, Holder, Ledger, Tally, show_lease
 from migrator.ledger.lease import server_ms
@@ -29,6 +30,10 @@ from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import count_words
 from migrator.phases import Phase
+
+FEW_KEYS = 200_000  # in all: SCAN looks at so many in a fraction of a second
+SAMPLE_KEYS = 2000
+Seen = tuple[list[bytes], dict[str, Counted]]  # see Census.read
 
 _NEXT: dict[str, str] = {
     "pending": "migrator apply {n}",
@@ -178,8 +183,11 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
 
 
 def family_status(run: Run) -> Iterator[FamilyStatus]:
+    """Counted now where there are few keys in all, else as walks saw them: a look at every key of a large database
+    would take it seconds."""
+    seen = run.census.read() if total_keys(run.client) > FEW_KEYS else None
     for family in run.families:
-        yield from _collections(run, family) if family.by_member else [_template(run, family)]
+        yield from _collections(run, family, seen) if family.by_member else [_template(run, family, seen)]
 
 
 def _complete(run: Run) -> bool:
@@ -190,37 +198,78 @@ def _complete(run: Run) -> bool:
     return found is not None and found.epoch == run.entry.epoch and found.clean
 
 
-def _template(run: Run, family: Family) -> FamilyStatus:
+def _template(run: Run, family: Family, seen: Seen | None) -> FamilyStatus:
+    source, target = family.move.source, family.move.target
+    old, new, counted, at = _records(run, family, seen)
+    return FamilyStatus(
+        name=source.template, source_key=source.template, target_key=target.template,
+        source_type=source.kind, target_type=target.kind, source_count=old, target_count=new,
+        counts_equal=old == new, is_migrated=new > 0, is_complete=_complete(run), counted=counted, counted_at=at,
+    )  # fmt: skip
+
+
+def _records(run: Run, family: Family, seen: Seen | None) -> tuple[int, int, str, str | None]:
+    """Records in the old shape and in the new, where that comes from, and from when."""
+    if seen is None:
+        return *_count(run, family), "now", None
+    last = seen[1].get(family.move.source.template)
+    if last is not None and last.epoch == run.entry.epoch:
+        return last.old, last.new, "seen", iso(last.at)
+    return *_estimate(run, family), "estimate", None
+
+
+def _count(run: Run, family: Family) -> tuple[int, int]:
     old = _number(run, family.old_glob, family.kinds["old"], family.has_old)
     new = _number(run, family.new_glob, family.kinds["new"], family.has_new)
     if family.same_name:
         new += _number(run, family.old_glob, family.kinds["new"], family.has_old)
-    source, target = family.move.source, family.move.target
-    return FamilyStatus(
-        name=source.template, source_key=source.template, target_key=target.template,
-        source_type=source.kind, target_type=target.kind, source_count=old, target_count=new,
-        counts_equal=old == new, is_migrated=new > 0, is_complete=_complete(run),
-    )  # fmt: skip
+    return old, new
+
+
+def _estimate(run: Run, family: Family) -> tuple[int, int]:
+    """The same from random keys."""
+    drawn = random_keys(run.client, SAMPLE_KEYS)
+    types = [reply.decode() for reply in run.client.run([Command(key, ("TYPE", key)) for key in drawn])]
+    found = list(zip(drawn, types, strict=True))
+    old = sum(kind == family.kinds["old"] and family.has_old(key) for key, kind in found)
+    new = sum(
+        kind == family.kinds["new"] and (family.has_new(key) or (family.same_name and family.has_old(key)))
+        for key, kind in found
+    )
+    share = total_keys(run.client) / max(1, len(drawn))
+    return round(old * share), round(new * share)
 
 
 def _number(run: Run, glob: bytes, kind: Kind, belongs: Callable[[bytes], bool]) -> int:
     return sum(sum(map(belongs, names)) for names in run.client.pages(glob, PAGE_KEYS, kind))
 
 
-def _collections(run: Run, family: Family) -> Iterator[FamilyStatus]:
+def _collections(run: Run, family: Family, seen: Seen | None) -> Iterator[FamilyStatus]:
     """HLEN against ZCARD, a row a source key; also for a target whose source is gone."""
-    pairs: dict[bytes, Pair] = {}
-    for glob, parse in ((family.old_glob, family.from_old), (family.new_glob, family.from_new)):
-        for names in run.client.pages(glob, PAGE_KEYS):
-            pairs.update({pair.old: pair for name in names if (pair := parse(name)) is not None})
-    found = [pairs[key] for key in sorted(pairs)]
+    found = _all_pairs(run, family) if seen is None else _seen_pairs(run, family, seen)
     for pair, old, new in zip(found, *_counts(run, family, found), strict=True):
+        if seen is not None and not old and not new:
+            continue  # gone since
         yield FamilyStatus(
             name=":".join(show(pair.key[c]) for c in family.move.source.captures),
             source_key=show(pair.old), target_key=show(pair.new),
             source_type=family.kinds["old"], target_type=family.kinds["new"], source_count=old, target_count=new,
             counts_equal=old == new, is_migrated=new > 0, is_complete=_complete(run),
         )  # fmt: skip
+
+
+def _all_pairs(run: Run, family: Family) -> list[Pair]:
+    pairs: dict[bytes, Pair] = {}
+    for glob, parse in ((family.old_glob, family.from_old), (family.new_glob, family.from_new)):
+        for names in run.client.pages(glob, PAGE_KEYS):
+            pairs.update({pair.old: pair for name in names if (pair := parse(name)) is not None})
+    return [pairs[key] for key in sorted(pairs)]
+
+
+def _seen_pairs(run: Run, family: Family, seen: Seen) -> list[Pair]:
+    """Those that walks saw; before any did, those among random keys."""
+    names = set(seen[0]) or set(random_keys(run.client, SAMPLE_KEYS))
+    return [pair for name in sorted(names) if (pair := family.from_old(name)) is not None]
 
 
 def _counts(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[int], list[int]]:

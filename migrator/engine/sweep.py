@@ -43,7 +43,17 @@ def sweep(run: Run) -> None:
     release_claim(run)
     detail = f"{number_of(saved, 'old record')} saved and removed"
     run.change("contracted", detail=detail, swept=True, saved=True)
+    _take_census(run)
     run.observer.say(f"{run.id}: the old shape is removed ({number_of(saved, 'record')} in the backup)")
+
+
+def _take_census(run: Run) -> None:
+    """Of the counts that the last comparison left, the old ones are nothing now."""
+    _, counts = run.census.read()
+    for family in run.families:
+        if (last := counts.get(family.move.source.template)) is not None:
+            run.count(family, 0, last.new)
+    run.put()
 
 
 def retire_all(run: Run) -> Counter[str]:

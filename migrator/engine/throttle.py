@@ -16,6 +16,7 @@ ALONE = 3e-3  # seconds of the server's time a batch may take while nobody else 
 SHARED = 0.4e-3  # the same beside an application: about what a request may wait for
 _FIRST, _EVERY = 0.1, 1.0  # seconds between two looks, at the beginning and later
 _AGAIN = 0.25  # seconds between two looks in a pause
+_NEAR = 0.5e-3  # seconds a PING takes within a data centre
 _PINGS = 3
 _QUIET = 3  # looks without a reason end a pause
 _OTHERS = 4096  # bytes a second that others send: about a hundred commands
@@ -54,6 +55,11 @@ class Throttle:
         if not self._cost:
             return max(least, most // 4)
         return max(least, min(most, int((SHARED if self._shared else ALONE) / self._cost)))
+
+    @property
+    def steps(self) -> int:
+        """How many times as much is to be asked for in one go, so that the way to the server does not matter: 1 to 10."""
+        return 1 + min(9, int(self._first.ping / _NEAR)) if self._first else 1
 
     def between(self, node: Node, records: int, tick: Callable[[], None]) -> None:
         """After a batch of so many records. Raises StoppedByLoadError after too long a pause."""

@@ -116,7 +116,7 @@ class Walk:
         every = self._run.rate.at_once(_EVERY)
         self._run.spent(node, 0)
         while not at.done:
-            page = self._client.page(node, at.cursor, self._glob, self._count)
+            page = self._client.page(node, at.cursor, self._glob, self._count * self._run.throttle.steps)
             if at.run_id not in ("", page.run_id):
                 raise NodeRestartedError
             # By name, not by order: a table that shrank puts keys of other pages in front of these.
@@ -160,7 +160,7 @@ class Walk:
     def _save(self, at: Checkpoint) -> None:
         if self._resume:
             words = self._run.ledger.checkpoint_words(self._run.id, self._name, at)
-            self._run.lease.write([words, *self._run.quarantine.words()])
+            self._run.lease.write([words, *self._run.book()])
 
 
 def visits(counts: Counts) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -148,16 +148,28 @@ class Ledger:
 
     def rejected(self, id: str) -> dict[bytes, Rejected]:
         """All records in quarantine by address (see `address`); at most a little over 10,000 are open at a time."""
-        found: dict[bytes, Rejected] = {}
+        fields = self._fields(self.names.quarantine(id))
+        return {name: msgspec.json.decode(value, type=Rejected) for name, value in fields}
+
+    def _fields(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """A hash in pages."""
         cursor = b"0"
         while True:
-            cursor, flat = self._client.one(
-                self.names.quarantine(id), "HSCAN", self.names.quarantine(id), cursor, "COUNT", 1000
-            )
-            for i in range(0, len(flat), 2):
-                found[flat[i]] = msgspec.json.decode(flat[i + 1], type=Rejected)
+            cursor, flat = self._client.one(key, "HSCAN", key, cursor, "COUNT", 1000)
+            yield from zip(flat[::2], flat[1::2], strict=True)
             if cursor == b"0":
-                return found
+                return
+
+    # What was seen of the families, for `status`: see engine/census.
+
+    def census_words(self, id: str, fields: dict[bytes, bytes]) -> list[Words]:
+        return [
+            ("HSET", self.names.census(id), *(word for name in batch for word in (name, fields[name])))
+            for batch in _batches(list(fields))
+        ]
+
+    def census(self, id: str) -> dict[bytes, bytes]:
+        return dict(self._fields(self.names.census(id)))
 
 
 def address(key: bytes, member: bytes | None) -> bytes:

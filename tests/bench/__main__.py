@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from tests.bench import foreground, growth, races
+from tests.bench import distance, foreground, growth, races
 from tests.bench.adapters import costs
 from tests.bench.races import Lap, Racer, median, race, track
 from tests.servers import SERVER_NAMES, binary, find_servers
@@ -135,6 +135,14 @@ def felt(name: str, home: Path, share: int) -> Rows:
     )
 
 
+def far(name: str, home: Path, share: int) -> Rows:
+    for id, what, number in (("0001", "JSON to hash", 50_000), ("0002", "hash to sorted set", 500_000)):
+        found = distance.reach(name, id, number // share, home / id)
+        ratio = found.near / found.far
+        away = f"{what}, {distance.ROUND_TRIP * 1e3:.0f} ms away: rate"
+        yield Row(name, away, "0 ms away", f"{found.far:.1f} s", f"{found.near:.1f} s", f"{ratio:.2f}", "≥ 0.8")
+
+
 def commands(name: str, home: Path, _: int) -> Rows:
     with track(name, home) as here:
         races.maps(here, MAPS)
@@ -157,6 +165,7 @@ def all_rows(share: int) -> Rows:
             yield from json_to_hash(name, Path(base) / f"{name}-keys", share)
             yield from felt(name, Path(base) / f"{name}-felt", share)
         yield from sizes(names[-1], Path(base) / "sizes", share)
+        yield from far(names[0], Path(base) / "far", share)
         yield from commands(names[0], Path(base) / "commands", share)
 
 

@@ -53,10 +53,11 @@ def grown(server: str, number: int, home: Path) -> Grown:
         return Grown(number, rss, backfill, verify, hash_, _reading(here, rounds=15))
 
 
-def run(here: Track, *words: str) -> tuple[float, float]:
+def run(here: Track, *words: str, url: str = "") -> tuple[float, float]:
     """A command as a process: its peak memory in MB, and its seconds."""
     begun = time.perf_counter()
-    process = subprocess.Popen(command(here, *words), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command(here, *words, url=url), cwd=ROOT, stdout=quiet, stderr=quiet)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -53,9 +53,10 @@ class Track:
         return self.tool.directory
 
 
-def command(track: Track, *words: str) -> list[str]:
+def command(track: Track, *words: str, url: str = "") -> list[str]:
     """A command of the tool, as a process runs it."""
-    return [sys.executable, "-m", "migrator", *words, "--url", track.server.url, "--migrations", str(track.directory)]
+    where = ("--url", url or track.server.url, "--migrations", str(track.directory))
+    return [sys.executable, "-m", "migrator", *words, *where]
 
 
 @contextmanager
