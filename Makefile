@@ -36,6 +36,7 @@ prove: $(INSTALLED) ## the numbers in full, printed as they come; takes long
 	@$(BIN)/python -m pytest -p no:xdist -m prove --timeout=3600 -s $(ARGS)
 
 bench: $(INSTALLED) ## speed, side by side in one run
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[chart]'
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 lint: $(INSTALLED) ## style, types, and the direction of imports

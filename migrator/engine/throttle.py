@@ -58,7 +58,7 @@ class Throttle:
 
     @property
     def steps(self) -> int:
-        """How many times as much is to be asked for in one go, so that the way to the server does not matter: 1 to 10."""
+        """How many times as much is to be asked for in one go, 1 to 10: then the way to the server does not matter."""
         return 1 + min(9, int(self._first.ping / _NEAR)) if self._first else 1
 
     def between(self, node: Node, records: int, tick: Callable[[], None]) -> None:

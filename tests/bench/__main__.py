@@ -1,4 +1,4 @@
-"""`make bench`: one table, every ratio from one run. The results also go to bench.json.
+"""`make bench`: one table, every ratio from one run. The results also go to bench.json, and a chart to bench.png.
 
 `make bench ARGS=--quick` takes a tenth of everything: for a look, not for a claim.
 """
@@ -22,6 +22,7 @@ from tabulate import tabulate
 
 from tests.bench import distance, foreground, growth, races
 from tests.bench.adapters import costs
+from tests.bench.chart import as_png, as_text
 from tests.bench.races import Lap, Racer, median, race, track
 from tests.servers import SERVER_NAMES, binary, find_servers
 
@@ -31,7 +32,7 @@ MAPS = 10_000
 
 @dataclass(frozen=True)
 class Row:
-    """One line. `ratio` is what `aim` is about."""
+    """One line. `ratio` is what `aim` is about; `bars` are for the chart, in `unit`."""
 
     server: str
     what: str
@@ -40,6 +41,8 @@ class Row:
     theirs: str
     ratio: str
     aim: str = ""
+    bars: tuple[tuple[str, float], ...] = ()
+    unit: str = ""
 
 
 Rows = Iterator[Row]
@@ -82,13 +85,17 @@ def json_to_hash(name: str, home: Path, share: int) -> Rows:
 def _server(name: str, what: str, against: str, ours: list[Lap], theirs: list[Lap], aim: str) -> Row:
     a, b = median(ours).server, median(theirs).server
     ratio = statistics.median(x.server / y.server for x, y in zip(ours, theirs, strict=True))
-    return Row(name, f"{what}: server time", against, f"{a:.2f} µs", f"{b:.2f} µs", f"{ratio:.2f}", aim)
+    bars = ((against, b), ("migrator", a))
+    unit = "server µs a record"
+    return Row(name, f"{what}: server time", against, f"{a:.2f} µs", f"{b:.2f} µs", f"{ratio:.2f}", aim, bars, unit)
 
 
 def _throughput(name: str, what: str, against: str, ours: list[Lap], theirs: list[Lap], aim: str) -> Row:
     a, b = 1e3 / median(ours).wall, 1e3 / median(theirs).wall
     ratio = statistics.median(y.wall / x.wall for x, y in zip(ours, theirs, strict=True))
-    return Row(name, f"{what}: throughput", against, f"{a:.0f} k/s", f"{b:.0f} k/s", f"{ratio:.2f}", aim)
+    bars = ((against, b), ("migrator", a))
+    unit = "thousand records a second"
+    return Row(name, f"{what}: throughput", against, f"{a:.0f} k/s", f"{b:.0f} k/s", f"{ratio:.2f}", aim, bars, unit)
 
 
 def sizes(name: str, home: Path, share: int) -> Rows:
@@ -132,6 +139,8 @@ def felt(name: str, home: Path, share: int) -> Rows:
         f"{one.before:.2f} ms",
         f"{one.during / one.before:.2f}",
         "≤ 2, + 1 ms",
+        (("before", one.before), ("during", one.during), ("after", one.after)),
+        "ms",
     )
 
 
@@ -181,10 +190,11 @@ def main() -> None:
         rows.append(row)
         print(f"  {row.server:8} {row.what}: {row.ratio or row.ours}", file=sys.stderr, flush=True)
     head = ("server", "what", "against", "ours", "theirs", "ratio", "aim")
-    print(tabulate([tuple(asdict(row).values()) for row in rows], head, disable_numparse=True))
-    given.output.write_text(
-        json.dumps({"machine": machine, "quick": given.quick, "rows": [asdict(r) for r in rows]}, indent=1)
-    )
+    print(tabulate([tuple(asdict(row).values())[: len(head)] for row in rows], head, disable_numparse=True))
+    found = [asdict(row) for row in rows]
+    print(f"\n{as_text(found)}")
+    given.output.write_text(json.dumps({"machine": machine, "quick": given.quick, "rows": found}, indent=1))
+    as_png(found, machine, given.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":
