@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.engine import status
-from tests.support import KEYS, MEMBERS, SAME_NAME, put, tool_for
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, put, tool_for, write
 
 
 @pytest.fixture
@@ -95,3 +95,15 @@ def test_a_small_database_is_counted_as_it_is_now(server, tmp_path):
     put(server, b"{t}:text:2", b"two")
     (now,) = tool.status().families
     assert (now.source_count, now.target_count, now.counted, now.counted_at) == (2, 1, "now", None)
+
+
+def test_the_text_lists_twenty_families_and_the_json_all(server, tmp_path):
+    for n in range(23):
+        put(server, b"{t}:times:%02d" % n, {b"a": b"1"})
+    shell = Shell(server, write(tmp_path / "migrations", MEMBERS))
+    shell("apply")
+    text = shell.text("status")
+    assert "\n  19 " in text
+    assert "\n  20 " not in text
+    assert "and 3 more; --format json lists them all" in text
+    assert len(shell("status")["migrations"][0]["families"]) == 23

@@ -13,6 +13,7 @@ from migrator import models
 
 WIDTH = 80
 _EXAMPLES = 10
+_FAMILIES = 20
 
 
 def as_json(result: BaseModel) -> str:
@@ -138,10 +139,12 @@ def _status(one: models.MigrationStatus) -> str:
     rows = [
         (f.name, f"{f.source_type} {f.source_count:,}", f"{f.target_type} {f.target_count:,}",
          _smoke(one, f), "yes" if f.is_complete else "no")
-        for f in one.families
+        for f in one.families[:_FAMILIES]
     ]  # fmt: skip
     counts = table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
     out += [textwrap.indent(counts, "  ")] if counts else []
+    if (more := len(one.families) - _FAMILIES) > 0:
+        out.append(f"  and {more:,} more; --format json lists them all")
     tally = one.tally
     if tally.scanned:
         names = ("scanned", "moved", "unchanged", "quarantined", "vanished", "ignored")
