@@ -43,7 +43,7 @@ def test_a_slot_that_moves_during_the_backfill_has_it_walked_again(cluster, tool
     move = lambda _: cluster.behind.move_slot(SLOT, *elsewhere(cluster.behind))  # noqa: E731
     held = before_a_batch(monkeypatch, move, quick=quick)
     tally = tool.apply(through="switch").migrations[0].tally
-    assert held == [50]
+    assert len(held) == 1
     assert walked.count(50) > 1
     assert (tally.scanned, tally.moved + tally.unchanged) == (50, 50)
     found = tool.verify()

@@ -20,7 +20,6 @@ from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import to_items, write_words
 from migrator.phases.markers import FIELDS, marker_of
-from migrator.scripts import script
 
 LANES = 4
 MOST = 100  # records a batch, at most
@@ -36,7 +35,9 @@ class Transactions:
     def __init__(self, run: Run, family: Family) -> None:
         self._run, self._family = run, family
         self._guard = run.guard(*FORWARD.phases)
-        self._size = MOST
+        self._most = run.rate.at_once(MOST)
+        self._size = self._most
+        self._expiry: Arg = "PEXPIRETIME"
         self._told: list[Progress] = []
         self._moved: set[int] = set()  # of this page's records, by id()
 
@@ -50,20 +51,23 @@ class Transactions:
         self._moved.clear()
         if self.open_to(visit):
             works = partial(self._works, list(pairs))
-            yield from overlapped(self._run, visit, works, self._told, "read_strings", lanes=LANES)
+            yield from overlapped(self._run, visit, works, self._told, lanes=LANES)
         return [pair for pair in pairs if id(pair) not in self._moved]
 
-    @staticmethod
-    def _can(lanes: Lanes) -> bool:
-        """Whether there are transactions: without MULTI what follows it would be carried out at once."""
-        return all(answer == [b"OK", []] for answer in lanes.ask(("MULTI",), ("EXEC",)))
+    def _learn(self, lanes: Lanes) -> bool:
+        """Whether there are transactions: without MULTI what follows it would be carried out at once. Before Redis 7
+        an expiry cannot be read exactly: a key that has one goes the other way."""
+        answers = lanes.ask(("PEXPIRETIME", self._marker), ("MULTI",), ("EXEC",))
+        exact = not any(isinstance(answer[0], ResponseError) for answer in answers)
+        self._expiry = "PEXPIRETIME" if exact else "PTTL"
+        return all(answer[1:] == [b"OK", []] for answer in answers)
 
     @property
     def _marker(self) -> bytes:
         return self._run.markers.key(self._run.markers.slots[0])
 
     def _works(self, todo: list[Pair], lanes: Lanes, _: float) -> Iterator[Work]:
-        if not self._can(lanes):
+        if not self._learn(lanes):
             return
         while todo:
             size = min(self._size, self._run.at_once(MOST, LEAST))
@@ -72,11 +76,14 @@ class Transactions:
             yield self._work(lanes, batch)
 
     def _work(self, lanes: Lanes, batch: list[Pair]) -> Work:
-        names = [name for pair in batch for name in (pair.old, pair.new)]
+        olds = [pair.old for pair in batch]
         lanes.send(
             ("UNWATCH",),
-            ("WATCH", self._marker, *names[::2]),
-            ("EVALSHA", script("read_strings").sha, 1 + len(names), self._marker, *names, LARGE, *FIELDS),
+            ("WATCH", self._marker, *olds),
+            ("HMGET", self._marker, *FIELDS),
+            ("EXISTS", *(pair.new for pair in batch)),
+            *(("GETRANGE", old, 0, LARGE - 1) for old in olds),
+            *((self._expiry, old) for old in olds),
         )
         replies = yield
         ready = self._ready(batch, replies)
@@ -88,18 +95,17 @@ class Transactions:
 
     def _ready(self, batch: list[Pair], replies: list[Reply]) -> list[Ready]:
         """The records that can be written now."""
-        _, watched, read = replies
-        if watched != b"OK" or isinstance(read, ResponseError):
+        _, watched, marker, there, *answers = replies
+        if watched != b"OK" or not self._guard.allows(marker_of(self._run.id, marker)) or there != 0:
             return []
-        marker, there, values, expiries = read
-        if there or not self._guard.allows(marker_of(self._run.id, marker)):
-            return []
-        found = zip(batch, values, expiries, strict=True)
+        found = zip(batch, answers[: len(batch)], answers[len(batch) :], strict=True)
         return [(pair, commands) for pair, text, at in found if (commands := self._commands(pair, text, at))]
 
     def _commands(self, pair: Pair, text: Reply, at: Reply) -> list[tuple[Arg, ...]]:
         """What writes the new shape; nothing where the other way has to look at the record."""
-        if text is None or not 0 < len(text) < LARGE or at < -1 or self._family.fault(pair):
+        mortal = at != -1
+        plain = isinstance(text, bytes) and 0 < len(text) < LARGE and isinstance(at, int) and at >= -1
+        if not plain or (mortal and self._expiry == "PTTL") or self._family.fault(pair):
             return []
         try:
             items = to_items(self._family.kinds["new"], self._family.map_key(pair, text)[0])
@@ -108,7 +114,7 @@ class Transactions:
         if not items:
             return []
         write = write_words(self._family.kinds["new"], pair.new, items)
-        return [write] if at == -1 else [write, ("PEXPIREAT", pair.new, at)]
+        return [write, ("PEXPIREAT", pair.new, at)] if mortal else [write]
 
     def _done(self, ready: list[Ready], answer: Reply) -> list[Ready]:
         """What the transaction wrote: all, or nothing."""
@@ -117,7 +123,7 @@ class Transactions:
             return []
         if not isinstance(answer, list) or any(isinstance(reply, ResponseError) for reply in answer):
             return []
-        self._size = min(MOST, self._size + LEAST)
+        self._size = min(self._most, self._size + LEAST)
         for pair, _ in ready if len(self._run.quarantine) else ():
             self._run.quarantine.release(pair)
         return ready

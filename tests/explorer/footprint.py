@@ -20,7 +20,7 @@ _READS = {
     b"GETRANGE", b"PEXPIRETIME", b"PTTL", b"XRANGE",
 }  # fmt: skip
 _REFUSALS = (b"layout", b"phase", b"fenced", b"no-marker", b"mapping", b"closed", b"newer")
-_READING_SCRIPTS = {"adapter_open", "adapter_jobs_stuck", "pair", "pair_members", "read_strings"}
+_READING_SCRIPTS = {"adapter_open", "adapter_jobs_stuck", "pair", "pair_members"}
 # These read the marker, and write it or not as their names say; all others but `leased` write what they name besides.
 _COUNTING_SCRIPTS = {"adapter_members_set", "adapter_members_remove"}  # deletions, in the marker
 _MARKING_SCRIPTS = {"marker", "marker_init", "fence", "lease_take", "lease_break"}
