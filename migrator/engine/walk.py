@@ -15,6 +15,7 @@ from migrator.ledger import Checkpoint
 Counts = Mapping[str, int]
 
 _ROUNDS = 5
+_MOST = 10_000  # keys a page of SCAN, which takes 3 to 5 ms for so many
 _EVERY = 5000  # records between two checkpoints within a page, about
 
 
@@ -116,7 +117,8 @@ class Walk:
         every = self._run.rate.at_once(_EVERY)
         self._run.spent(node, 0)
         while not at.done:
-            page = self._client.page(node, at.cursor, self._glob, self._count * self._run.throttle.steps)
+            count = max(self._count, min(_MOST, self._count * self._run.throttle.steps))
+            page = self._client.page(node, at.cursor, self._glob, count)
             if at.run_id not in ("", page.run_id):
                 raise NodeRestartedError
             # By name, not by order: a table that shrank puts keys of other pages in front of these.
