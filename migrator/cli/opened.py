@@ -47,17 +47,22 @@ def opened(
     watcher = observer()
     stop = Stop()
     with signals(stop, at_once=not writes):
-        client = connect(
-            settings.url,
-            patience=settings.retry,
-            on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
-            before_retry=stop.check,
-        )
+        client = _connected(settings, watcher.say, stop)
         options = Options(yes=yes, backup=backup, repair_indexes=repair_indexes, limits=limits)
         try:
             yield Session(client, names, modules, settings.lease, watcher, stop, Rate(rate), options)
         finally:
             watcher.end()
+
+
+def _connected(settings: Common, say: Say, stop: Stop) -> Client:
+    """A client that says what it waits for, and hears a signal while it does."""
+    return connect(
+        settings.url,
+        patience=settings.retry,
+        on_wait=lambda what: say(f"waiting for Redis: {what}"),
+        before_retry=stop.check,
+    )
 
 
 def limits_from(max_pause: str, *, ignore: bool) -> Limits:
@@ -98,12 +103,7 @@ def at_work(settings: Common, task: str, *, writes: bool, rate: float = 0) -> It
         stop.check()
 
     with signals(stop, at_once=not writes):
-        client = connect(
-            settings.url,
-            patience=settings.retry,
-            on_wait=lambda what: watcher.say(f"waiting for Redis: {what}"),
-            before_retry=stop.check,
-        )
+        client = _connected(settings, watcher.say, stop)
         watcher.begin(task, None)
         try:
             yield client, tick, watcher.say
