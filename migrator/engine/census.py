@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -10,6 +11,7 @@ from migrator.ledger import Ledger
 from migrator.ledger.lease import Words
 
 MOST = 100_000  # collections that are remembered
+_AT_ONCE = 5000
 _COLLECTION, _TEMPLATE = b"c:", b"t:"
 
 
@@ -41,8 +43,10 @@ class Census:
         self._fresh[_TEMPLATE + template.encode()] = msgspec.json.encode(counted)
 
     def words(self) -> list[Words]:
-        """What writes it down, all of it once."""
-        fresh, self._fresh = self._fresh, {}
+        """What writes it down, each once; the rest the next time, for all of it goes in one script."""
+        fresh = dict(islice(self._fresh.items(), _AT_ONCE))
+        for name in fresh:
+            del self._fresh[name]
         return self._ledger.census_words(self._id, fresh)
 
     def read(self) -> tuple[list[bytes], dict[str, Counted]]:
