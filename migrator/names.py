@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 from migrator.errors import UsageError
 from migrator.keys import tag_of
@@ -65,12 +66,12 @@ class Names:
     def adopted(self, id: str, tag: bytes) -> bytes:
         return f"{self.namespace}:adopted:{id}:".encode() + b"{" + tag + b"}"
 
-    def beside(self, role: str, id: str, key: bytes, slot_tag: bytes) -> bytes:
+    def beside(self, role: str, id: str, key: bytes, slot_tag: Callable[[bytes], bytes]) -> bytes:
         """The slot-mate of a key: `<ns>:<role>:<id>:{<tag>}[:<key>]`, for the roles `staged` and `old`.
 
-        The tag is the key's own, else the key itself if it can stand between braces, else `slot_tag`.
+        The tag is the key's own, else the key itself if it can stand between braces, else what `slot_tag` says of it.
         """
-        tag = tag_of(key) or (key if key and b"}" not in key else slot_tag)
+        tag = tag_of(key) or (key if key and b"}" not in key else slot_tag(key))
         name = self._beside_prefix(role, id) + tag + b"}"
         return name if tag == key else name + b":" + key
 
@@ -87,6 +88,13 @@ class Names:
             return None
         return rest[1:] if rest.startswith(b":") else (tag if not rest else None)
 
-    @cache  # noqa: B019 - one of a few words, asked for with every key
     def _beside_prefix(self, role: str, id: str) -> bytes:
-        return f"{self.namespace}:{role}:{id}:{{".encode()
+        # Kept, as it is asked for with every key.
+        found = self._prefixes.get((role, id))
+        if found is None:
+            found = self._prefixes[role, id] = f"{self.namespace}:{role}:{id}:{{".encode()
+        return found
+
+    @cached_property
+    def _prefixes(self) -> dict[tuple[str, str], bytes]:
+        return {}

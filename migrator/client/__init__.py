@@ -6,7 +6,18 @@ from migrator.client.client import LOST, Client, Page
 from migrator.client.following import replicas, replicate
 from migrator.client.lane import Lanes, Work
 from migrator.client.url import connect, redacted
-from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, slot_moved
+from migrator.client.wire import (
+    Arg,
+    Command,
+    Node,
+    Reply,
+    Words,
+    checked,
+    exchange,
+    pack_each,
+    pack_pairs,
+    slot_moved,
+)
 
 __all__ = [
     "LOST",
@@ -18,10 +29,13 @@ __all__ = [
     "Page",
     "Reply",
     "ResponseError",
+    "Words",
     "Work",
     "checked",
     "connect",
     "exchange",
+    "pack_each",
+    "pack_pairs",
     "redacted",
     "replicas",
     "replicate",

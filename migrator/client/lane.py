@@ -10,7 +10,7 @@ import hiredis
 import redis
 from redis.exceptions import ResponseError
 
-from migrator.client.wire import Arg, Node, Reply, pack
+from migrator.client.wire import Arg, Node, Reply, Words, pack
 
 # Sends requests through a `Lanes`; each bare `yield` waits for the answer to the oldest of its own.
 Work = Generator[None, list[Reply], None]
@@ -32,7 +32,7 @@ class Lane:
         self._reader = hiredis.Reader(replyError=ResponseError)
         self._owed: deque[int] = deque()
 
-    def send(self, commands: Sequence[tuple[Arg, ...]]) -> None:
+    def send(self, commands: Sequence[Words]) -> None:
         packed = pack(commands)
         self._node.links.sent += len(packed)
         self._connection.send_packed_command([packed], check_health=False)
@@ -90,7 +90,7 @@ class Lanes:
             lane.send(commands)
         return [lane.receive() for lane in self._lanes]
 
-    def send(self, *commands: tuple[Arg, ...]) -> None:
+    def send(self, *commands: Words) -> None:
         """One request of the work that is being carried out, on its lane."""
         assert self._now is not None
         self._now[0].send(commands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from migrator.scripts import Script
 
 Arg = bytes | str | int | float
 Reply = Any  # RESP2: bytes, int, None, list of these, or ResponseError
+Words = tuple[Arg, ...] | bytes  # a command, or the same as it goes over the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,47 @@ def exchange(node: Node, commands: Sequence[tuple[Arg, ...]], *, asking: bool = 
         node.pool.release(connection)
 
 
-def pack(commands: Sequence[tuple[Arg, ...]]) -> bytes:
+def pack(commands: Sequence[Words]) -> bytes:
     """As they go over the wire. In C: a phase change on a cluster is 16384 commands, and redis-py packs in Python."""
-    return b"".join([pack_command(words) for words in commands])  # type: ignore[arg-type] # its stub is for one type
+    return b"".join([words if type(words) is bytes else pack_command(words) for words in commands])  # type: ignore[arg-type] # its stub is for one type
+
+
+def pack_each(name: str, keys: Iterable[bytes], *rest: Arg) -> list[bytes]:
+    """One command for each of many keys. Half the time of packing one by one."""
+    head, _, tail = pack_command((name, b"", *rest)).partition(b"$0\r\n")  # type: ignore[arg-type] # the same
+    return [b"%b$%d\r\n%b%b" % (head, len(key), key, tail) for key in keys]
+
+
+def pack_pairs(name: bytes, key: bytes, pairs: Mapping[bytes, bytes]) -> bytes:
+    """A command on a key with names and values. Half the time it takes in C: what goes before a name or a value is
+    there already, and joined, not formatted."""
+    parts = [b"*%d\r\n$%d\r\n%b\r\n$%d" % (2 + 2 * len(pairs), len(name), name, len(key)), key]
+    named, length = _NAMED, _LENGTH
+    for field_name, value in pairs.items():
+        parts += (named[field_name], length[len(value)], value)
+    parts.append(b"")
+    return b"\r\n".join(parts)
+
+
+class _Named(dict[bytes, bytes]):
+    """Names with their length before them; as many as there are in a few records."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        made = b"$%d\r\n%b" % (len(name), name)
+        if len(self) < 1000 and len(name) < 1000:
+            self[name] = made
+        return made
+
+
+class _Length(dict[int, bytes]):
+    def __missing__(self, length: int) -> bytes:
+        made = b"$%d" % length
+        if length < 10_000:
+            self[length] = made
+        return made
+
+
+_NAMED, _LENGTH = _Named(), _Length()
 
 
 def receive(connection: Any, number: int) -> list[Reply]:

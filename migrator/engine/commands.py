@@ -17,7 +17,7 @@ from migrator.engine.forward import THROUGH, carry_forward
 from migrator.engine.guards import blocked_by
 from migrator.engine.run import Run
 from migrator.engine.session import Session, any_marker, moves_of
-from migrator.engine.status import migration_status
+from migrator.engine.status import FEW_AFTER_A_WALK, migration_status
 from migrator.engine.sweep import any_old
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import (
@@ -87,7 +87,7 @@ def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
                 break
             lease.keep()
     entries = session.entries()
-    states = tuple(migration_status(session, module, entries, None) for module in touched)
+    states = tuple(migration_status(session, module, entries, None, few=FEW_AFTER_A_WALK) for module in touched)
     return ApplyResult(migrations=states, stopped=stopped, notes=tuple(notes))
 
 
@@ -312,7 +312,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
             recover.persist(run, lambda: go(run))
         except (InterruptedRunError, DifferencesError, StoppedByLoadError) as error:
             stopped = _stopped(error, session, module)
-    state = migration_status(session, module, session.entries(), None)
+    state = migration_status(session, module, session.entries(), None, few=FEW_AFTER_A_WALK)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))
 
 

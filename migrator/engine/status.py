@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from migrator.client import Command
 from migrator.engine.alive import adapters_of
-from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.census import Counted
 from migrator.engine.guards import blocked_by, reached
 from migrator.engine.run import Run
@@ -32,8 +32,9 @@ from migrator.moves.values import count_words
 from migrator.phases import Phase
 
 FEW_KEYS = 200_000  # in all: SCAN looks at so many in a fraction of a second
+FEW_AFTER_A_WALK = 20_000  # the same where a walk has just seen them, and nobody asked to look again
 SAMPLE_KEYS = 2000
-Seen = tuple[list[bytes], dict[str, Counted]]  # see Census.read
+_PAGE_KEYS = 5000  # SCAN takes 2 ms for so many
 
 _NEXT: dict[str, str] = {
     "pending": "migrator apply {n}",
@@ -46,6 +47,14 @@ _NEXT: dict[str, str] = {
 }
 
 
+class _Seen(NamedTuple):
+    """What walks saw, see Census.read; `many`: there are too many keys to count those that none saw."""
+
+    collections: list[bytes]
+    counts: dict[str, Counted]
+    many: bool
+
+
 def status(session: Session, ids: Sequence[str]) -> StatusResult:
     """The state of the migrations named, or of all."""
     entries = session.entries()
@@ -56,13 +65,14 @@ def status(session: Session, ids: Sequence[str]) -> StatusResult:
 
 
 def migration_status(
-    session: Session, module: Module, entries: dict[str, Entry], at_work: Holder | None
+    session: Session, module: Module, entries: dict[str, Entry], at_work: Holder | None, *, few: int | None = None
 ) -> MigrationStatus:
-    """The state of one migration; `at_work`: who holds the lease, if that is to be said."""
+    """The state of one migration; `at_work`: who holds the lease, if that is to be said. With more than `few` keys in
+    all (FEW_KEYS), they are not counted where a walk saw them."""
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
     waiting = waiting_for(session, module, entries, run)
-    families = tuple(family_status(run)) if entries else ()
+    families = tuple(family_status(run, FEW_KEYS if few is None else few)) if entries else ()
     tally = _tally(session.ledger, run)
     progress, rate, eta = _progress(session, run, families, tally)
     return MigrationStatus(
@@ -182,10 +192,11 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
     return _NEXT[entry.phase].format(n=number)
 
 
-def family_status(run: Run) -> Iterator[FamilyStatus]:
+def family_status(run: Run, few: int) -> Iterator[FamilyStatus]:
     """Counted now where there are few keys in all, else as walks saw them: a look at every key of a large database
     would take it seconds."""
-    seen = run.census.read() if total_keys(run.client) > FEW_KEYS else None
+    total = total_keys(run.client)
+    seen = _Seen(*run.census.read(), many=total > FEW_KEYS) if total > few else None
     for family in run.families:
         yield from _collections(run, family, seen) if family.by_member else [_template(run, family, seen)]
 
@@ -198,7 +209,7 @@ def _complete(run: Run) -> bool:
     return found is not None and found.epoch == run.entry.epoch and found.clean
 
 
-def _template(run: Run, family: Family, seen: Seen | None) -> FamilyStatus:
+def _template(run: Run, family: Family, seen: _Seen | None) -> FamilyStatus:
     source, target = family.move.source, family.move.target
     old, new, counted, at = _records(run, family, seen)
     return FamilyStatus(
@@ -208,13 +219,13 @@ def _template(run: Run, family: Family, seen: Seen | None) -> FamilyStatus:
     )  # fmt: skip
 
 
-def _records(run: Run, family: Family, seen: Seen | None) -> tuple[int, int, str, str | None]:
+def _records(run: Run, family: Family, seen: _Seen | None) -> tuple[int, int, str, str | None]:
     """Records in the old shape and in the new, where that comes from, and from when."""
-    if seen is None:
-        return *_count(run, family), "now", None
-    last = seen[1].get(family.move.source.template)
+    last = seen.counts.get(family.move.source.template) if seen else None
     if last is not None and last.epoch == run.entry.epoch:
         return last.old, last.new, "seen", iso(last.at)
+    if seen is None or not seen.many:
+        return *_count(run, family), "now", None
     return *_estimate(run, family), "estimate", None
 
 
@@ -241,12 +252,13 @@ def _estimate(run: Run, family: Family) -> tuple[int, int]:
 
 
 def _number(run: Run, glob: bytes, kind: Kind, belongs: Callable[[bytes], bool]) -> int:
-    return sum(sum(map(belongs, names)) for names in run.client.pages(glob, PAGE_KEYS, kind))
+    return sum(sum(map(belongs, names)) for names in run.client.pages(glob, _PAGE_KEYS, kind))
 
 
-def _collections(run: Run, family: Family, seen: Seen | None) -> Iterator[FamilyStatus]:
+def _collections(run: Run, family: Family, seen: _Seen | None) -> Iterator[FamilyStatus]:
     """HLEN against ZCARD, a row a source key; also for a target whose source is gone."""
-    found = _all_pairs(run, family) if seen is None else _seen_pairs(run, family, seen)
+    trusted = seen if seen is not None and (seen.collections or seen.many) else None
+    found = _seen_pairs(run, family, trusted) if trusted else _all_pairs(run, family)
     for pair, old, new in zip(found, *_counts(run, family, found), strict=True):
         if seen is not None and not old and not new:
             continue  # gone since
@@ -261,14 +273,14 @@ def _collections(run: Run, family: Family, seen: Seen | None) -> Iterator[Family
 def _all_pairs(run: Run, family: Family) -> list[Pair]:
     pairs: dict[bytes, Pair] = {}
     for glob, parse in ((family.old_glob, family.from_old), (family.new_glob, family.from_new)):
-        for names in run.client.pages(glob, PAGE_KEYS):
+        for names in run.client.pages(glob, _PAGE_KEYS):
             pairs.update({pair.old: pair for name in names if (pair := parse(name)) is not None})
     return [pairs[key] for key in sorted(pairs)]
 
 
-def _seen_pairs(run: Run, family: Family, seen: Seen) -> list[Pair]:
+def _seen_pairs(run: Run, family: Family, seen: _Seen) -> list[Pair]:
     """Those that walks saw; before any did, those among random keys."""
-    names = set(seen[0]) or set(random_keys(run.client, SAMPLE_KEYS))
+    names = set(seen.collections) or set(random_keys(run.client, SAMPLE_KEYS))
     return [pair for name in sorted(names) if (pair := family.from_old(name)) is not None]
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
-from migrator.client import Arg, Lanes, Reply, ResponseError, Work
+from migrator.client import Lanes, Reply, ResponseError, Words, Work, pack_each
 from migrator.engine.copy import FORWARD
 from migrator.engine.overlap import overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import to_items, write_words
+from migrator.moves.values import write_words
 from migrator.phases.markers import FIELDS, marker_of
 
 LANES = 4
@@ -26,7 +26,7 @@ MOST = 100  # records a batch, at most
 LEAST = 5
 LARGE = 64 * 1024  # bytes of a value; so a batch has never more than 6.4 MB
 
-Ready = tuple[Pair, list[tuple[Arg, ...]]]  # a record and the commands that write it
+Ready = tuple[Pair, list[Words]]  # a record and the commands that write it
 
 
 class Transactions:
@@ -37,7 +37,7 @@ class Transactions:
         self._guard = run.guard(*FORWARD.phases)
         self._most = run.rate.at_once(MOST)
         self._size = self._most
-        self._expiry: Arg = "PEXPIRETIME"
+        self._expiry = "PEXPIRETIME"
         self._told: list[Progress] = []
         self._moved: set[int] = set()  # of this page's records, by id()
 
@@ -82,8 +82,8 @@ class Transactions:
             ("WATCH", self._marker, *olds),
             ("HMGET", self._marker, *FIELDS),
             ("EXISTS", *(pair.new for pair in batch)),
-            *(("GETRANGE", old, 0, LARGE - 1) for old in olds),
-            *((self._expiry, old) for old in olds),
+            *pack_each("GETRANGE", olds, 0, LARGE - 1),
+            *pack_each(self._expiry, olds),
         )
         replies = yield
         ready = self._ready(batch, replies)
@@ -101,19 +101,19 @@ class Transactions:
         found = zip(batch, answers[: len(batch)], answers[len(batch) :], strict=True)
         return [(pair, commands) for pair, text, at in found if (commands := self._commands(pair, text, at))]
 
-    def _commands(self, pair: Pair, text: Reply, at: Reply) -> list[tuple[Arg, ...]]:
+    def _commands(self, pair: Pair, text: Reply, at: Reply) -> list[Words]:
         """What writes the new shape; nothing where the other way has to look at the record."""
         mortal = at != -1
         plain = isinstance(text, bytes) and 0 < len(text) < LARGE and isinstance(at, int) and at >= -1
         if not plain or (mortal and self._expiry == "PTTL") or self._family.fault(pair):
             return []
         try:
-            items = to_items(self._family.kinds["new"], self._family.map_key(pair, text)[0])
+            value, _ = self._family.map_key(pair, text)
         except Unmappable:
             return []
-        if not items:
+        if not value:
             return []
-        write = write_words(self._family.kinds["new"], pair.new, items)
+        write = write_words(self._family.kinds["new"], pair.new, value)
         return [write, ("PEXPIREAT", pair.new, at)] if mortal else [write]
 
     def _done(self, ready: list[Ready], answer: Reply) -> list[Ready]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from migrator.errors import Unmappable
 from migrator.keys import Key, Kind
@@ -25,8 +24,7 @@ class Slots(Protocol):
     def slot_tag(self, slot: int) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """The names of one record's two shapes while both exist; `key` is its source key, parsed."""
 
     key: Key
@@ -89,7 +87,7 @@ class Family:
         return self.from_old(source) if source is not None else None
 
     def retired(self, pair: Pair) -> bytes:
-        return self._names.beside("old", self._id, pair.key.raw, self._tag(pair.key.raw))
+        return self._names.beside("old", self._id, pair.key.raw, self._tag)
 
     def aside(self, pair: Pair) -> bytes:
         """Where a collection that is put back comes together; no key of a member move is staged otherwise."""
@@ -111,7 +109,7 @@ class Family:
         return Pair(key, key.raw, self.move.target.format(key))
 
     def _staged(self, key: Key) -> bytes:
-        return self._names.beside("staged", self._id, key.raw, self._tag(key.raw))
+        return self._names.beside("staged", self._id, key.raw, self._tag)
 
     def _tag(self, key: bytes) -> bytes:
         return self._slots.slot_tag(self._slots.slot(key))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from migrator.client import Arg, Reply
+from migrator.client import Arg, Reply, Words, pack_pairs
 from migrator.keys import Kind
 from migrator.records.scores import format_score, parse_score
 
@@ -22,7 +21,6 @@ _READ: dict[Kind, Callable[[bytes], tuple[Arg, ...]]] = {
     "set": lambda key: ("SMEMBERS", key),
     "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
 }
-_BYTES = frozenset([bytes])
 _SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
 _ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
 _WRITE: dict[Kind, str] = {"string": "SET", "hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD"}
@@ -79,8 +77,11 @@ def ask_words(kind: Kind, key: bytes, names: Sequence[bytes]) -> tuple[Arg, ...]
     return (_ASK[kind], key, *names)
 
 
-def write_words(kind: Kind, key: bytes, items: Sequence[bytes]) -> tuple[Arg, ...]:
-    """The command that writes a whole value where none is."""
+def write_words(kind: Kind, key: bytes, value: Value) -> Words:
+    """The command that writes a whole value, which is not empty, where none is."""
+    if kind == "hash":
+        return pack_pairs(b"HSET", key, value)
+    items = to_items(kind, value)
     if kind == "zset":
         items = [word for i in range(0, len(items), 2) for word in (items[i + 1], items[i])]
     return (_WRITE[kind], key, *items)
@@ -110,8 +111,8 @@ def check_value(kind: Kind, value: Value) -> str:
     """Why this is not a value of that kind, or the empty string."""
     if kind == "string":
         return "" if isinstance(value, bytes) else "not bytes"
-    # Asked of the types and not of each item: half the time for a hash of 17 fields, as nearly all are sound.
-    if kind == "hash" and type(value) is dict and _BYTES.issuperset(map(type, chain(value, value.values()))):
+    # First of all, and of exactly the types: half the time for a hash of 17 fields, as nearly all are sound.
+    if kind == "hash" and type(value) is dict and _all_bytes(value) and _all_bytes(value.values()):
         return ""
     if kind in ("list", "set"):
         good = isinstance(value, (list, tuple) if kind == "list" else (set, frozenset))
@@ -119,6 +120,13 @@ def check_value(kind: Kind, value: Value) -> str:
     if not isinstance(value, dict) or not all(isinstance(name, bytes) for name in value):
         return "not a dict with names of bytes"
     return next((fault for item in value.values() if (fault := check_member_value(kind, item))), "")
+
+
+def _all_bytes(items: Iterable[object]) -> bool:
+    for item in items:  # noqa: SIM110 - all() takes twice as long
+        if type(item) is not bytes:
+            return False
+    return True
 
 
 def check_member_value(kind: Kind, value: MemberValue) -> str:
