@@ -51,7 +51,8 @@ class Transactions:
         self._moved.clear()
         if self.open_to(visit):
             works = partial(self._works, list(pairs))
-            yield from overlapped(self._run, visit, works, self._told, lanes=LANES)
+            lanes = LANES + self._run.throttle.steps - 1
+            yield from overlapped(self._run, visit, works, self._told, lanes=lanes)
         return [pair for pair in pairs if id(pair) not in self._moved]
 
     def _learn(self, lanes: Lanes) -> bool:

@@ -145,7 +145,7 @@ def felt(name: str, home: Path, share: int) -> Rows:
 
 
 def far(name: str, home: Path, share: int) -> Rows:
-    for id, what, number in (("0001", "JSON to hash", 50_000), ("0002", "hash to sorted set", 500_000)):
+    for id, what, number in (("0001", "JSON to hash", 150_000), ("0002", "hash to sorted set", 1_000_000)):
         found = distance.reach(name, id, number // share, home / id)
         ratio = found.near / found.far
         away = f"{what}, {distance.ROUND_TRIP * 1e3:.0f} ms away: rate"
