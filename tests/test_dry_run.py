@@ -184,8 +184,8 @@ def test_an_expiry_that_is_dropped_is_named(data, tmp_path, dropped):
 def test_an_expiry_that_is_dropped_unseen_by_the_comparison_is_named_after_the_way_back(
     data, tmp_path, dropped, monkeypatch
 ):
-    for module in ("compare", "mend", "bulk"):
-        monkeypatch.setattr(f"migrator.engine.{module}.drifts", lambda *_: False, raising=False)
+    for module in ("judge", "mend"):
+        monkeypatch.setattr(f"migrator.engine.{module}.drifts", lambda *_: False)
     named = Tried(shipped(tmp_path / "m"), data).named()
     assert named == {f"ae:job:{guid(1)}": "after the way back: its expiry is gone",
                      MAP.decode(): "after the way back: its expiry is gone"}  # fmt: skip

@@ -10,11 +10,12 @@ from typing import Literal
 
 from migrator.engine import back, recover
 from migrator.engine import restore as restoring
-from migrator.engine.compare import EXAMPLES, FAULTS, Difference, Outcome, compare, judge_keys, judge_members, read_old
+from migrator.engine.compare import EXAMPLES, Outcome, compare
 from migrator.engine.copy import FORWARD, copy_keys, copy_members
 from migrator.engine.foreign import settle
 from migrator.engine.forward import THROUGH, carry_forward
 from migrator.engine.guards import blocked_by
+from migrator.engine.judge import FAULTS, Difference, judge_keys, judge_members, read_old
 from migrator.engine.run import Run
 from migrator.engine.session import Session, any_marker, moves_of
 from migrator.engine.status import FEW_AFTER_A_WALK, migration_status

@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
-from migrator.client import Arg, Command, Lanes, Reply, ResponseError, Work, checked
+from migrator.client import Arg, Command, Lanes, ResponseError, Work, checked
 from migrator.engine import bulk
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import (
-    FIELD_TTL,
     TOO_LARGE,
     Way,
     copy_keys,
@@ -27,42 +25,32 @@ from migrator.engine.copy import (
     foreign_type,
     key_batches,
 )
+from migrator.engine.judge import (
+    FAULTS,
+    Difference,
+    Verdict,
+    both_sides,
+    judge,
+    judge_keys,
+    judge_members,
+    pair_command,
+    read_members,
+    read_old,
+    unreadable,
+)
 from migrator.engine.overlap import overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
-from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import (
-    digest,
-    from_items,
-    member_from_wire,
     members_from_page,
     scan_words,
 )
-from migrator.scripts import script
 
-Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
-FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
 REPAIR_ROUNDS = 3
 EXAMPLES = 20
 _UNDER_WAY = 3  # batches of keys that are read at a time
-# Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
-TTL_TOLERANCE_MS = 2
-# What copying refuses although the mapping would do it: such a record is unreadable, not missing.
-_LASTING = ("field-ttl", "target-type", "cross-slot")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One record that differs; `why` never repeats a value. `member` is named as in the old shape, `new` as in the
-    new one."""
-
-    pair: Pair
-    member: bytes | None
-    verdict: Verdict
-    why: str
-    new: bytes | None = None
 
 
 @dataclass
@@ -185,7 +173,7 @@ def _old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
         for found in _judged(run, family, visit, batches):
             yield Progress(_settle_keys(run, family, outcome, found))
-        unread = [Difference(p, None, *_unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
+        unread = [Difference(p, None, *unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
         if unread:
             yield Progress(_account(outcome, unread))
 
@@ -206,7 +194,7 @@ def _judged(run: Run, family: Family, visit: Visit, batches: Iterable[list[Pair]
         (reply,) = yield
         if not isinstance(reply, ResponseError):
             del under_way[id(batch)]
-            found.append([_judge(run, family, *three) for three in _both_sides(batch, reply)])
+            found.append([judge(run, family, *three) for three in both_sides(batch, reply)])
 
     def works(lanes: Lanes, _: float) -> Iterator[Work]:
         return (work(lanes, batch) for batch in batches)
@@ -244,82 +232,6 @@ def _mendable(found: Sequence[Difference]) -> list[Difference]:
     return [d for d in found if d.verdict in _MENDABLE]
 
 
-def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
-    """The verdict on each record, from one read of both shapes."""
-    return [_judge(run, family, *three) for three in read_pairs(run, family, pairs)]
-
-
-def _judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Difference:
-    return Difference(pair, None, *_judge_key(run, family, pair, old, new))
-
-
-def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
-    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new."""
-    groups: dict[int, list[Pair]] = {}
-    for pair in pairs:
-        # A script may touch one slot only; a record across two is judged as missing there.
-        new_slot = run.client.slot(pair.new)
-        if new_slot == run.client.slot(pair.old):
-            groups.setdefault(new_slot, []).append(pair)
-        else:
-            yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
-    commands = [pair_command(run, family, slot, group) for slot, group in groups.items()]
-    for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
-        yield from _both_sides(group, checked(reply))
-
-
-def pair_command(run: Run, family: Family, slot: int, pairs: Sequence[Pair]) -> Command:
-    """Reads both shapes of records of one slot in one script."""
-    keys = [run.markers.key(slot), *(name for pair in pairs for name in (pair.old, pair.new))]
-    return Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"]))
-
-
-def _both_sides(pairs: Sequence[Pair], reply: Reply) -> Iterator[tuple[Pair, Reply, Reply]]:
-    sides = reply[1:]
-    return ((pair, sides[2 * i], sides[2 * i + 1]) for i, pair in enumerate(pairs))
-
-
-def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> tuple[Verdict, str]:
-    old_type, old_expiry, old_items = old[0].decode(), old[1], old[2]
-    new_type, new_expiry, new_items = new[0].decode(), new[1], new[2]
-    if old_type == "none":
-        return ("extra", "there is no old record") if new_type != "none" else ("gone", "")
-    if family.same_name and old_type == family.kinds["new"]:
-        # It has the new shape under the final name already; a staged one beside it would be lost at contract.
-        return ("different", "two new records") if new_type != "none" else ("equal", "")
-    if old_type != family.kinds["old"]:
-        why = family.fault(pair) if old_type == "cross-slot" else foreign_type(old_type)
-        return _unreadable(run, pair, None, why, old_type)
-    try:
-        if fault := family.fault(pair) or (FIELD_TTL if old[3] else ""):
-            raise Unmappable(fault)
-        wanted, _ = family.map_key(pair, from_items(family.kinds["old"], old_items))
-    except Unmappable as error:
-        return _unreadable(run, pair, None, error.reason, digest(old_items))
-    if new_type == "none" or new_type != family.kinds["new"]:
-        if not wanted and new_type == "none":
-            return "equal", ""
-        return _missing(run, pair, None, digest(old_items))
-    if wanted != from_items(family.kinds["new"], new_items):
-        return "different", "the new record is not what the mapping makes of the old one"
-    return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
-
-
-def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:
-    known = run.quarantine.get(pair, member)
-    if known is not None and known.reason.startswith(_LASTING):
-        return _unreadable(run, pair, member, known.reason, value_digest)
-    return "missing", "there is no new record"
-
-
-def _unreadable(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str) -> tuple[Verdict, str]:
-    return ("accepted", "") if run.quarantine.reject(pair, member, why, value_digest) else ("unreadable", why)
-
-
-def drifts(old: int, new: int) -> bool:
-    return (old == -1) != (new == -1) or abs(old - new) > TTL_TOLERANCE_MS
-
-
 def _new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_new, visit.keys))
@@ -353,7 +265,7 @@ def _old_members(run: Run, family: Family, outcome: Outcome) -> Step:
         for pair, start in left:
             is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
             if is_type not in (kind, "none"):
-                verdict, why = _unreadable(run, pair, None, foreign_type(is_type), is_type)
+                verdict, why = unreadable(run, pair, None, foreign_type(is_type), is_type)
                 yield Progress(_account(outcome, [Difference(pair, None, verdict, why)]), Place(pair.old))
                 continue
             there = replace(visit, start=Place(pair.old, start))
@@ -391,87 +303,6 @@ def _settle_members(run: Run, family: Family, outcome: Outcome, pair: Pair, batc
         batch = read_old(run, family, pair, [name for name, _ in batch])
         found = judge_members(run, family, pair, batch)
     return _account(outcome, found, wrong - len(_mendable(found)))
-
-
-def read_old(run: Run, family: Family, pair: Pair, names: Sequence[bytes]) -> list[Member]:
-    """The old members of these names that are there."""
-    _, _, values, _ = read_members(run, family, pair, names, ())
-    kind = family.kinds["old"]
-    return [(n, member_from_wire(kind, v)) for n, v in zip(names, values, strict=True) if v is not None]
-
-
-def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> list[Difference]:
-    """The verdict on each member, from one read of both shapes. The values given serve to know the new names."""
-    if not members:
-        return []
-    mapped = _map_members(family, pair, members)
-    names = [name for name, _ in members]
-    new_names = [name if isinstance(to, Unmappable) else to[0] for name, to in zip(names, mapped, strict=True)]
-    old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
-    found: list[Difference] = []
-    for i, ((name, value), raw, got) in enumerate(zip(members, old_values, new_values, strict=True)):
-        verdict: Verdict
-        if raw is None:
-            verdict, why = ("extra", "there is no old member") if got is not None else ("gone", "")
-        elif i < len(mortal) and mortal[i]:
-            verdict, why = _unreadable(run, pair, name, FIELD_TTL, digest([raw]))
-        else:
-            now = (name, member_from_wire(family.kinds["old"], raw))
-            to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
-            verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
-        found.append(Difference(pair, name, verdict, why, new_names[i]))
-    if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
-        found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
-    return found
-
-
-def _map_members(family: Family, pair: Pair, members: Sequence[Member]) -> list[Member | Unmappable]:
-    """What each becomes, or why it cannot."""
-    fault = family.fault(pair)
-    found: list[Member | Unmappable] = []
-    for name, value in members:
-        try:
-            found.append(Unmappable(fault) if fault else family.map_member(pair, name, value))
-        except Unmappable as error:
-            found.append(error)
-    return found
-
-
-def _judge_member(
-    run: Run,
-    family: Family,
-    pair: Pair,
-    old: tuple[bytes, bytes],
-    wanted: Member | Unmappable,
-    new: tuple[bytes, bytes | None],
-) -> tuple[Verdict, str]:
-    name, raw = old
-    asked, got = new
-    if isinstance(wanted, Unmappable):
-        return _unreadable(run, pair, name, wanted.reason, digest([raw]))
-    if got is None or wanted[0] != asked:
-        return _missing(run, pair, name, digest([raw]))
-    if member_from_wire(family.kinds["new"], got) != wanted[1]:
-        return "different", "the new member is not what the mapping makes of the old one"
-    return "equal", ""
-
-
-def read_members(
-    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
-) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None]]:
-    return _read_both(run, family, pair, names, new_names)[:4]
-
-
-def _read_both(
-    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
-) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None], list[int]]:
-    if family.fault(pair).startswith("cross-slot"):
-        values = checked(run.client.one(pair.old, "HMGET", pair.old, *names)) if names else []
-        return [b"none", -2], [b"none", -2], values, [None] * len(new_names), []
-    keys = [run.markers.key_for(pair.old), pair.old, pair.new]
-    args: list[Arg] = [family.kinds["old"], family.kinds["new"], len(names), *names, *new_names]
-    reply = run.client.eval(script("pair_members"), keys, args)
-    return reply[1], reply[2], reply[3], reply[4], reply[5]
 
 
 def _new_members(run: Run, family: Family, outcome: Outcome) -> Step:

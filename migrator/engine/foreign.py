@@ -10,7 +10,7 @@ from typing import Literal
 
 from migrator.client import Reply
 from migrator.engine import dump
-from migrator.engine.compare import Difference, Outcome, compare, read_members, read_pairs
+from migrator.engine.compare import Outcome, compare
 from migrator.engine.copy import (
     FAULT_CODES,
     FOREIGN_NEW,
@@ -25,6 +25,7 @@ from migrator.engine.copy import (
     write_keys,
     write_members,
 )
+from migrator.engine.judge import Difference, read_members, read_pairs
 from migrator.engine.run import Run
 from migrator.errors import RefusedError, Unmappable
 from migrator.moves.family import Family, Pair

@@ -9,9 +9,10 @@ from pathlib import Path
 from migrator.client import Arg
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.compare import FAULTS, Outcome, compare, judge_keys, member_batches, scan
+from migrator.engine.compare import Outcome, compare, member_batches, scan
 from migrator.engine.copy import BATCH_BYTES, MemberJob, key_batches
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.judge import FAULTS, judge_keys
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import by_inverse, from_saved, mend_keys, mend_members, mend_members_by_inverse
 from migrator.engine.put import put_key

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from migrator.engine.compare import FAULTS, Outcome, compare
+from migrator.engine.compare import Outcome, compare
+from migrator.engine.judge import FAULTS
 from migrator.engine.run import Run
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, LedgerBackwardsError

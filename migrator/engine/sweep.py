@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from migrator.client import Arg, Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
-from migrator.engine.compare import judge_keys
 from migrator.engine.copy import key_batches
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.guards import release_claim
+from migrator.engine.judge import judge_keys
 from migrator.engine.lasting import lasting
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk

@@ -1,0 +1,197 @@
+"""The verdict on a record, from one script that reads both shapes of it: so what differs really differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from migrator.client import Arg, Command, Reply, checked
+from migrator.engine.copy import FIELD_TTL, foreign_type
+from migrator.engine.run import Run
+from migrator.errors import Unmappable
+from migrator.moves.family import Family, Member, Pair
+from migrator.moves.values import digest, from_items, member_from_wire
+from migrator.scripts import script
+
+Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
+FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
+# Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
+TTL_TOLERANCE_MS = 2
+# What copying refuses although the mapping would do it: such a record is unreadable, not missing.
+_LASTING = ("field-ttl", "target-type", "cross-slot")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One record that differs; `why` never repeats a value. `member` is named as in the old shape, `new` as in the
+    new one."""
+
+    pair: Pair
+    member: bytes | None
+    verdict: Verdict
+    why: str
+    new: bytes | None = None
+
+
+# Keys.
+
+
+def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
+    """The verdict on each record, from one read of both shapes."""
+    return [judge(run, family, *three) for three in read_pairs(run, family, pairs)]
+
+
+def judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Difference:
+    return Difference(pair, None, *_judge_key(run, family, pair, old, new))
+
+
+def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
+    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new."""
+    groups: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        # A script may touch one slot only; a record across two is judged as missing there.
+        new_slot = run.client.slot(pair.new)
+        if new_slot == run.client.slot(pair.old):
+            groups.setdefault(new_slot, []).append(pair)
+        else:
+            yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
+    commands = [pair_command(run, family, slot, group) for slot, group in groups.items()]
+    for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
+        yield from both_sides(group, checked(reply))
+
+
+def pair_command(run: Run, family: Family, slot: int, pairs: Sequence[Pair]) -> Command:
+    """Reads both shapes of records of one slot in one script."""
+    keys = [run.markers.key(slot), *(name for pair in pairs for name in (pair.old, pair.new))]
+    return Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"]))
+
+
+def both_sides(pairs: Sequence[Pair], reply: Reply) -> Iterator[tuple[Pair, Reply, Reply]]:
+    sides = reply[1:]
+    return ((pair, sides[2 * i], sides[2 * i + 1]) for i, pair in enumerate(pairs))
+
+
+def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> tuple[Verdict, str]:
+    old_type, old_expiry, old_items = old[0].decode(), old[1], old[2]
+    new_type, new_expiry, new_items = new[0].decode(), new[1], new[2]
+    if old_type == "none":
+        return ("extra", "there is no old record") if new_type != "none" else ("gone", "")
+    if family.same_name and old_type == family.kinds["new"]:
+        # It has the new shape under the final name already; a staged one beside it would be lost at contract.
+        return ("different", "two new records") if new_type != "none" else ("equal", "")
+    if old_type != family.kinds["old"]:
+        why = family.fault(pair) if old_type == "cross-slot" else foreign_type(old_type)
+        return unreadable(run, pair, None, why, old_type)
+    try:
+        if fault := family.fault(pair) or (FIELD_TTL if old[3] else ""):
+            raise Unmappable(fault)
+        wanted, _ = family.map_key(pair, from_items(family.kinds["old"], old_items))
+    except Unmappable as error:
+        return unreadable(run, pair, None, error.reason, digest(old_items))
+    if new_type == "none" or new_type != family.kinds["new"]:
+        if not wanted and new_type == "none":
+            return "equal", ""
+        return _missing(run, pair, None, digest(old_items))
+    if wanted != from_items(family.kinds["new"], new_items):
+        return "different", "the new record is not what the mapping makes of the old one"
+    return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
+
+
+def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:
+    known = run.quarantine.get(pair, member)
+    if known is not None and known.reason.startswith(_LASTING):
+        return unreadable(run, pair, member, known.reason, value_digest)
+    return "missing", "there is no new record"
+
+
+def unreadable(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str) -> tuple[Verdict, str]:
+    return ("accepted", "") if run.quarantine.reject(pair, member, why, value_digest) else ("unreadable", why)
+
+
+def drifts(old: int, new: int) -> bool:
+    return (old == -1) != (new == -1) or abs(old - new) > TTL_TOLERANCE_MS
+
+
+# Members.
+
+
+def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> list[Difference]:
+    """The verdict on each member, from one read of both shapes. The values given serve to know the new names."""
+    if not members:
+        return []
+    mapped = _map_members(family, pair, members)
+    names = [name for name, _ in members]
+    new_names = [name if isinstance(to, Unmappable) else to[0] for name, to in zip(names, mapped, strict=True)]
+    old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
+    found: list[Difference] = []
+    for i, ((name, value), raw, got) in enumerate(zip(members, old_values, new_values, strict=True)):
+        verdict: Verdict
+        if raw is None:
+            verdict, why = ("extra", "there is no old member") if got is not None else ("gone", "")
+        elif i < len(mortal) and mortal[i]:
+            verdict, why = unreadable(run, pair, name, FIELD_TTL, digest([raw]))
+        else:
+            now = (name, member_from_wire(family.kinds["old"], raw))
+            to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
+            verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
+        found.append(Difference(pair, name, verdict, why, new_names[i]))
+    if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
+        found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
+    return found
+
+
+def _map_members(family: Family, pair: Pair, members: Sequence[Member]) -> list[Member | Unmappable]:
+    """What each becomes, or why it cannot."""
+    fault = family.fault(pair)
+    found: list[Member | Unmappable] = []
+    for name, value in members:
+        try:
+            found.append(Unmappable(fault) if fault else family.map_member(pair, name, value))
+        except Unmappable as error:
+            found.append(error)
+    return found
+
+
+def _judge_member(
+    run: Run,
+    family: Family,
+    pair: Pair,
+    old: tuple[bytes, bytes],
+    wanted: Member | Unmappable,
+    new: tuple[bytes, bytes | None],
+) -> tuple[Verdict, str]:
+    name, raw = old
+    asked, got = new
+    if isinstance(wanted, Unmappable):
+        return unreadable(run, pair, name, wanted.reason, digest([raw]))
+    if got is None or wanted[0] != asked:
+        return _missing(run, pair, name, digest([raw]))
+    if member_from_wire(family.kinds["new"], got) != wanted[1]:
+        return "different", "the new member is not what the mapping makes of the old one"
+    return "equal", ""
+
+
+def read_old(run: Run, family: Family, pair: Pair, names: Sequence[bytes]) -> list[Member]:
+    """The old members of these names that are there."""
+    _, _, values, _ = read_members(run, family, pair, names, ())
+    kind = family.kinds["old"]
+    return [(n, member_from_wire(kind, v)) for n, v in zip(names, values, strict=True) if v is not None]
+
+
+def read_members(
+    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
+) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None]]:
+    return _read_both(run, family, pair, names, new_names)[:4]
+
+
+def _read_both(
+    run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
+) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None], list[int]]:
+    if family.fault(pair).startswith("cross-slot"):
+        values = checked(run.client.one(pair.old, "HMGET", pair.old, *names)) if names else []
+        return [b"none", -2], [b"none", -2], values, [None] * len(new_names), []
+    keys = [run.markers.key_for(pair.old), pair.old, pair.new]
+    args: list[Arg] = [family.kinds["old"], family.kinds["new"], len(names), *names, *new_names]
+    reply = run.client.eval(script("pair_members"), keys, args)
+    return reply[1], reply[2], reply[3], reply[4], reply[5]
