@@ -95,7 +95,8 @@ def from_saved(family: Family, saved: Mapping[bytes, Sequence[list[bytes]]]) -> 
 
 
 def put_back_members(run: Run, family: Family, pair: Pair, jobs: Sequence[MemberJob]) -> None:
-    """The same for members (at most 1000) of one collection."""
+    """The same for members (at most 1000) of one collection. What changes underfoot was written by an adapter, in
+    both shapes."""
     left: list[MemberJob] = []
     absent: list[bytes | None] = [None] * len(jobs)
     for job, code in zip(jobs, write_members(run, family, BACKWARD, pair, jobs, absent), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from migrator.client import Arg, Command, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import FAULTS, Outcome, Verdict, compare, judge_keys, member_batches, scan
-from migrator.engine.copy import BATCH_BYTES, KeyJob, MemberJob, key_batches
+from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, MemberJob, key_batches
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import (
@@ -24,6 +25,7 @@ from migrator.engine.mend import (
     put_back_members,
 )
 from migrator.engine.put import put_key
+from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
@@ -124,14 +126,19 @@ def _from_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
         for line in lines
         if line.kind == family.kinds["old"] and (pair := family.from_old(line.key)) is not None
     )
-    for batch in _batches(mine):
-        if family.by_member:
-            for pair, line in batch:
-                _mend_members(run, family, pair, line_members(family, line))
-        else:
-            _mend_keys(run, family, batch)
-        run.observer.advance(len(batch))
-        run.tick()
+    if family.by_member:
+        for part in PutBack[Members](run, family).all(_saved_members(family, mine)):
+            put_back_members(run, family, part.pair, part.left)
+            _further(run, part.number)
+    else:
+        for batch in PutBack[Keys](run, family).all(_saved_keys(run, family, mine)):
+            put_back_keys(run, family, batch.left, from_saved(family, batch.saved))
+            _further(run, batch.number)
+
+
+def _further(run: Run, lines: int) -> None:
+    run.observer.advance(lines)
+    run.tick()
 
 
 def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Line]]]:
@@ -141,42 +148,42 @@ def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Li
     for pair, line in found:
         batch.append((pair, line))
         weight += sum(map(len, line.items))
-        if len(batch) >= PAGE_COLLECTIONS or weight > BATCH_BYTES:
+        if len(batch) >= BATCH_RECORDS or weight > BATCH_BYTES:
             yield batch
             batch, weight = [], 0
     if batch:
         yield batch
 
 
-def _mend_keys(run: Run, family: Family, batch: Sequence[tuple[Pair, Line]]) -> None:
-    saved: dict[bytes, list[list[bytes]]] = {}
-    newest: dict[bytes, KeyJob] = {}
-    for pair, line in batch:
-        try:
-            mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
-        except Unmappable:
-            continue  # it was accepted as it is, and lies under its retired name
-        if mapped:
-            saved.setdefault(pair.old, []).append(line.items)
-            newest.setdefault(pair.old, KeyJob(pair, to_items(family.kinds["new"], mapped), line.items, over=[]))
-        else:
-            # No new record tells whether it is still there: it comes back unless there is an old one.
-            put_key(run, "reverting", line)
-    put_back_keys(run, family, list(newest.values()), from_saved(family, saved))
+def _saved_keys(run: Run, family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterator[Keys]:
+    for batch in _batches(found):
+        saved: dict[bytes, list[list[bytes]]] = {}
+        newest: dict[bytes, KeyJob] = {}
+        for pair, line in batch:
+            try:
+                mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
+            except Unmappable:
+                continue  # it was accepted as it is, and lies under its retired name
+            if mapped:
+                saved.setdefault(pair.old, []).append(line.items)
+                newest.setdefault(pair.old, KeyJob(pair, to_items(family.kinds["new"], mapped), line.items, over=[]))
+            else:
+                # No new record tells whether it is still there: it comes back unless there is an old one.
+                put_key(run, "reverting", line)
+        yield Keys(family, list(newest.values()), saved, len(batch))
 
 
-def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> None:
-    entries, odd = family.map_page(pair, members)
-    values = dict(members)
-    jobs: list[MemberJob] = [(new, to, name, values[name]) for to, new, name in entries]
-    for name, value in odd:
-        try:
-            jobs.append((*family.map_member(pair, name, value), name, value))
-        except Unmappable:
-            continue
-    for start in range(0, len(jobs), PAGE_MEMBERS):
-        # What changes underfoot was written by an adapter, in both shapes.
-        put_back_members(run, family, pair, jobs[start : start + PAGE_MEMBERS])
+def _saved_members(family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterator[Members]:
+    for pair, line in found:
+        members = line_members(family, line)
+        entries, odd = family.map_page(pair, members)
+        values = dict(members)
+        jobs: list[MemberJob] = [(new, to, name, values[name]) for to, new, name in entries]
+        for name, value in odd:
+            with suppress(Unmappable):
+                jobs.append((*family.map_member(pair, name, value), name, value))
+        for start in range(0, len(jobs), PAGE_MEMBERS):
+            yield Members(family, pair, jobs[start : start + PAGE_MEMBERS], int(start == 0))
 
 
 def _from_retired(run: Run, family: Family, number: int) -> None:
