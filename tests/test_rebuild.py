@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import copy, mend, rebuild
+from migrator.engine import copy, mend, putback, rebuild
 from migrator.engine.back import backup_of
+from migrator.errors import MigratorError
 from tests.records import EXPIRES_AT
 from tests.support import KEYS, MEMBERS, failover_after, picture, put, tool_for
 
@@ -49,8 +50,71 @@ def test_what_an_adapter_wrote_on_the_way_back_is_not_replaced_by_older_bytes_th
     assert tool.place.raw.get(A) == b"a  "
 
 
+def by_script(monkeypatch):
+    """As where records are in several slots, or the server has no transactions."""
+    monkeypatch.setattr(putback.PutBack, "_open", lambda self, lanes, marker: False)
+
+
+def between(monkeypatch, kind, write):
+    """Calls `write` once, after a batch was read and before it is written."""
+    writes, calls = kind.writes, list[int]()
+
+    def overtaken(batch, replies):
+        words = writes(batch, replies)
+        if not calls:
+            calls.append(len(words))
+            write()
+        return words
+
+    monkeypatch.setattr(kind, "writes", overtaken)
+    return calls
+
+
+def test_nor_where_it_writes_while_what_was_saved_is_put_back(tool, monkeypatch):
+    calls = between(monkeypatch, putback.Keys, lambda: write_both(tool, b"a", b"a  "))
+    assert tool.rollback() == "switched"
+    assert (calls, tool.place.raw.get(A)) == ([1], b"a  ")
+
+
+def test_nor_what_it_deleted_while_that_was_put_back(tool, monkeypatch):
+    calls = between(monkeypatch, putback.Keys, lambda: tool.place.raw.delete(b"{t}:hash:a"))
+    assert tool.rollback() == "switched"
+    assert (calls, tool.place.raw.exists(A)) == ([1], 0)
+
+
+def test_nor_a_member_that_it_writes_while_what_was_saved_is_put_back(maps, monkeypatch):
+    calls = between(monkeypatch, putback.Members, lambda: put(maps.place, TIMES, {b"m": b"07"}, px=600_000))
+    assert maps.rollback() == "switched"
+    assert (calls, maps.place.raw.hget(TIMES, "m")) == ([2], b"07")
+
+
+def test_nor_a_member_that_it_deleted_while_that_was_put_back(maps, monkeypatch):
+    put(maps.place, b"{t}:sorted:a", {b"late": 7.0})
+    calls = between(monkeypatch, putback.Members, lambda: maps.place.raw.zrem(b"{t}:sorted:a", "m"))
+    assert maps.rollback() == "switched"
+    assert (calls, maps.place.raw.hgetall(TIMES)) == ([2], {b"late": b"7"})
+
+
+def test_nothing_is_put_back_once_another_holds_the_lease(tool, monkeypatch):
+    revert(tool)
+    with tool.run() as run:
+        marker = run.markers.key(run.markers.slots[0])
+    calls = between(monkeypatch, putback.Keys, lambda: tool.place.raw.hset(marker, "token", "another"))
+    with pytest.raises(MigratorError):
+        tool.rollback()
+    assert (calls, tool.place.raw.exists(A)) == ([1], 0)
+
+
+def test_a_record_whose_field_has_a_ttl_is_not_put_back_without_it(tool):
+    if tool.place.raw.execute_command("HPEXPIREAT", b"{t}:hash:a", EXPIRES_AT, "FIELDS", 1, "text") != [1]:
+        pytest.skip("no field TTLs")
+    tool.rollback(exit=30)
+    assert tool.place.raw.exists(A) == 0
+
+
 @pytest.mark.parametrize("name", [b"a", b"late"])
 def test_nor_where_it_writes_while_the_record_is_mended(tool, monkeypatch, name):
+    by_script(monkeypatch)
     put(tool.place, b"{t}:hash:late", {b"id": b"late", b"text": b"late"})  # in no backup: the inverse gives it
     write_keys = copy.write_keys
 
@@ -71,7 +135,7 @@ def test_an_old_record_that_has_changed_since_it_was_read_is_read_again(tool, mo
     write_keys, seen = copy.write_keys, list[bytes]()
 
     def overtaken(run, family, way, jobs):
-        seen.extend(job.over[0] for job in jobs)
+        seen.extend(job.over[0] for job in jobs if job.over)
         if len(seen) == 1:
             write_both(tool, b"a", b"b ")
         return write_keys(run, family, way, jobs)
@@ -91,6 +155,7 @@ def test_members_that_an_adapter_wrote_on_the_way_back_are_not_replaced_either(m
 @pytest.mark.parametrize("member", [b"m", b"late"])
 @pytest.mark.parametrize("had", [None, b"99"])
 def test_nor_where_it_writes_while_the_members_are_mended(maps, monkeypatch, member, had):
+    by_script(monkeypatch)
     put(maps.place, b"{t}:sorted:a", {b"late": 7.0})
     revert(maps)
     if had:
@@ -154,6 +219,22 @@ def test_a_new_member_that_changes_while_the_old_one_is_mended_is_read_again(map
     monkeypatch.setattr(mend, "write_members", overtaken)
     assert maps.rollback() == "switched"
     assert (calls, maps.place.raw.hget(TIMES, "late")) == ([0], b"8")
+
+
+def test_what_differs_once_the_inverse_has_been_everywhere_is_mended_all_the_same(tool):
+    put(tool.place, b"{t}:hash:late", {b"id": b"late", b"text": b"late"})  # in no backup
+    revert(tool, whole=True)
+    put(tool.place, b"{t}:text:late", b"else")  # of an application without an adapter
+    assert tool.rollback() == "switched"
+    assert tool.place.raw.get(b"{t}:text:late") == b"late"
+
+
+def test_a_member_that_differs_once_the_inverse_has_been_everywhere_is_mended_too(maps):
+    put(maps.place, b"{t}:sorted:a", {b"late": 7.0})
+    revert(maps, whole=True)
+    maps.place.raw.hset(TIMES, "late", "99")
+    assert maps.rollback() == "switched"
+    assert maps.place.raw.hget(TIMES, "late") == b"7"
 
 
 def test_an_expiry_that_went_astray_is_mended_with_the_bytes_as_they_are(tool):

@@ -12,6 +12,7 @@ from migrator.adapters.bridge import OneSlot
 from migrator.client import Client, connect
 from migrator.moves.family import Family
 from migrator.names import Names
+from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
 from migrator.rehearsal.writers import Told
@@ -47,14 +48,36 @@ def test_nothing_is_lost_while_the_tool_is_killed_adapters_write_and_the_server_
 @pytest.mark.prove
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_in_full(tmp_path):
-    number = 3000
+    # Kills: some for each phase that takes longer than 0.3 s, and two or three more each time the machine is half as
+    # fast (or there is twice as much): measured 6,000 jobs on two busy cores.
+    number = 6000
     records = {**jobs(number), MAP: {b"m%d" % n: b"%d" % (TICKS + n) for n in range(3 * number)}}
     records |= {job_key(number): b"{", b"else": b"where"}
     snapshot = written(tmp_path / "s", records, {job_key(1): 4_102_444_800_000})
-    words = ["--kill-every", "0.25s", "--writers", "4", "--failover"]
+    words = ["--kill-every", "0.15s", "--writers", "4", "--failover"]
     report = rehearsed(shipped(tmp_path / "m"), snapshot, *words, exit=32)
     check(report, kills=30, compared=4 * number)
     assert report["rejected"] == 1
+
+
+def test_a_stage_that_begins_anew_in_each_process_comes_to_its_end_all_the_same(tmp_path, monkeypatch):
+    """The comparison before the switch: each process leaves other checkpoints, and none comes to a phase in 2 s."""
+    means: list[float] = []
+    phases = iter([1, 1, 1, 2])
+
+    def life(self, words, mean, begun):
+        means.append(mean)
+        assert len(means) < 50
+        return (0, "{}") if mean > 2 else (-9, "")
+
+    monkeypatch.setattr(Hunter, "_life", life)
+    monkeypatch.setattr(Hunter, "_break", lambda self: None)
+    monkeypatch.setattr(Hunter, "_state", lambda self: object())
+    monkeypatch.setattr(Hunter, "_phases", lambda self: next(phases, 2))
+    hunter = Hunter(None, Names("migrator"), None, {}, tmp_path, 0.5, lambda: None)  # type: ignore[arg-type]
+    assert hunter.run("apply") == (0, {})
+    assert means[:5] == [0.5, 0.75, 1.125, 0.5, 0.75]  # a phase was reached after the third
+    assert hunter.kills == {"apply": len(means) - 1}
 
 
 @pytest.mark.prove

@@ -21,6 +21,23 @@ from migrator.moves.values import MemberValue, Value, digest, from_items, member
 Source = Callable[[Pair, Value], list[bytes] | None]
 
 
+_VANISHED = (4, 5)  # the new record is gone, or another type than any of ours: nothing to follow
+
+
+def put_back_keys(run: Run, family: Family, jobs: Sequence[KeyJob], source: Source) -> None:
+    """Writes saved old records where there are none, each if the new one is still what the mapping makes of it.
+
+    That is the rule after a contract, so nothing is read first: what is otherwise is read and mended from `source`.
+    """
+    left: list[Pair] = []
+    for job, code in zip(jobs, write_keys(run, family, BACKWARD, jobs), strict=True):
+        if code in (1, 2):
+            run.quarantine.release(job.pair)
+        elif code not in _VANISHED:
+            left.append(job.pair)
+    mend_keys(run, family, left, source)
+
+
 def mend_keys(run: Run, family: Family, pairs: Sequence[Pair], source: Source) -> int:
     """Writes the old records that are not right. One that changes underfoot is read again. Returns how many."""
     mended, todo = 0, list(pairs)
@@ -77,6 +94,20 @@ def from_saved(family: Family, saved: Mapping[bytes, Sequence[list[bytes]]]) -> 
     return source
 
 
+def put_back_members(run: Run, family: Family, pair: Pair, jobs: Sequence[MemberJob]) -> None:
+    """The same for members (at most 1000) of one collection. What changes underfoot was written by an adapter, in
+    both shapes."""
+    left: list[MemberJob] = []
+    absent: list[bytes | None] = [None] * len(jobs)
+    for job, code in zip(jobs, write_members(run, family, BACKWARD, pair, jobs, absent), strict=True):
+        if code in (1, 2):
+            run.quarantine.release(pair, job[0])
+        elif code not in _VANISHED:
+            left.append(job)
+    if left:
+        mend_members(run, family, pair, left)
+
+
 def mend_members(run: Run, family: Family, pair: Pair, proposed: Sequence[MemberJob]) -> list[MemberJob]:
     """Writes the old members (at most 1000) that are not right, each only if its new one is as proposed.
 
@@ -84,7 +115,7 @@ def mend_members(run: Run, family: Family, pair: Pair, proposed: Sequence[Member
     """
     old_kind, new_kind = family.kinds["old"], family.kinds["new"]
     names, new_names = [job[2] for job in proposed], [job[0] for job in proposed]
-    _, _, had, now = read_members(run, family, pair, names, new_names)
+    before, after, had, now = read_members(run, family, pair, names, new_names)
     jobs: list[MemberJob] = []
     over: list[bytes | None] = []
     right: list[MemberJob] = []
@@ -100,7 +131,7 @@ def mend_members(run: Run, family: Family, pair: Pair, proposed: Sequence[Member
         else:
             jobs.append(job)
             over.append(old)
-    if not jobs and right:  # nothing to write but the expiry of the collection
+    if not jobs and right and drifts(before[1], after[1]):  # nothing to write but the expiry of the collection
         jobs, over = right[:1], [member_to_wire(old_kind, right[0][3])]
     for job, code in zip(jobs, write_members(run, family, BACKWARD, pair, jobs, over), strict=True):
         if code == 3:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
-from migrator.client import LOST, Lanes, Work
+from migrator.client import LOST, Lanes, Reply, Work
 from migrator.engine.run import Run
 from migrator.engine.walk import NodeRestartedError, Progress, Visit
 from migrator.moves.family import Family, Pair, Side
@@ -89,5 +89,10 @@ def fields_never_expire(run: Run, family: Family, visit: Visit) -> bool:
     if family.kinds["old"] != "hash":
         return True
     (info,) = run.client.on_node(visit.node, ("INFO", "keyspace"))
+    return no_field_expires(info)
+
+
+def no_field_expires(info: Reply) -> bool:
+    """The same, of what INFO keyspace says."""
     counts = _FIELDS_WITH_TTL.findall(info) if isinstance(info, bytes) else []
     return bool(counts) and not any(map(int, counts))

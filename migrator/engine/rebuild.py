@@ -3,28 +3,41 @@ the inverse of the mapping elsewhere. Later creations and deletions are kept."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from migrator.client import Arg
-from migrator.engine import dump
+from migrator.client import Arg, Command, checked
+from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import Outcome, compare, member_batches, scan
-from migrator.engine.copy import BATCH_BYTES, MemberJob, key_batches
+from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, MemberJob, key_batches
 from migrator.engine.guarded import guarded, unlink
-from migrator.engine.judge import FAULTS, judge_keys
+from migrator.engine.judge import FAULTS, Verdict, judge_keys
 from migrator.engine.lasting import lasting
-from migrator.engine.mend import by_inverse, from_saved, mend_keys, mend_members, mend_members_by_inverse
+from migrator.engine.mend import (
+    by_inverse,
+    from_saved,
+    mend_keys,
+    mend_members_by_inverse,
+    put_back_keys,
+    put_back_members,
+)
 from migrator.engine.put import put_key
+from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
 from migrator.moves.family import Family, Member, Pair
-from migrator.moves.values import from_items, member_from_wire, member_to_wire
+from migrator.moves.values import from_items, member_from_wire, member_to_wire, to_items
 from migrator.snapshot import backup
 from migrator.snapshot.ndjson import Line
+
+_BY_INVERSE: tuple[Verdict, ...] = ("extra", "different", "ttl_drift")  # what the inverse may mend
 
 
 def rebuild(run: Run, saved: Path | None) -> None:
@@ -34,6 +47,12 @@ def rebuild(run: Run, saved: Path | None) -> None:
     for number, family in enumerate(run.families):
         _from_inverse(run, family, number)
     counts = compare(run, Outcome(), "compare-back")
+    if any(counts[fault] for fault in _BY_INVERSE):
+        # Rare: an application without an adapter, or a stop half-way. Otherwise the comparison, which proves it all,
+        # is the only one that reads both shapes in full.
+        for number, family in enumerate(run.families):
+            _follow_inverse(run, family, number)
+        counts = compare(run, Outcome(), "compare-back")
     if counts["missing"]:
         # Unmoved (an application without an adapter wrote them): they lie where they are, and hold up contract only.
         run.note(f"{number_of(counts['missing'], 'old record')} without a new one; settle that in switched with: "
@@ -108,14 +127,19 @@ def _from_lines(run: Run, family: Family, lines: Iterable[Line]) -> None:
         for line in lines
         if line.kind == family.kinds["old"] and (pair := family.from_old(line.key)) is not None
     )
-    for batch in _batches(mine):
-        if family.by_member:
-            for pair, line in batch:
-                _mend_members(run, family, pair, line_members(family, line))
-        else:
-            _mend_keys(run, family, batch)
-        run.observer.advance(len(batch))
-        run.tick()
+    if family.by_member:
+        for part in PutBack[Members](run, family).all(_saved_members(family, mine)):
+            put_back_members(run, family, part.pair, part.left)
+            _further(run, part.number)
+    else:
+        for batch in PutBack[Keys](run, family).all(_saved_keys(run, family, mine)):
+            put_back_keys(run, family, batch.left, from_saved(family, batch.saved))
+            _further(run, batch.number)
+
+
+def _further(run: Run, lines: int) -> None:
+    run.observer.advance(lines)
+    run.tick()
 
 
 def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Line]]]:
@@ -125,40 +149,42 @@ def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Li
     for pair, line in found:
         batch.append((pair, line))
         weight += sum(map(len, line.items))
-        if len(batch) >= PAGE_COLLECTIONS or weight > BATCH_BYTES:
+        if len(batch) >= BATCH_RECORDS or weight > BATCH_BYTES:
             yield batch
             batch, weight = [], 0
     if batch:
         yield batch
 
 
-def _mend_keys(run: Run, family: Family, batch: Sequence[tuple[Pair, Line]]) -> None:
-    saved: dict[bytes, list[list[bytes]]] = {}
-    pairs: dict[bytes, Pair] = {}
-    for pair, line in batch:
-        try:
-            mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
-        except Unmappable:
-            continue  # it was accepted as it is, and lies under its retired name
-        if mapped:
-            saved.setdefault(pair.old, []).append(line.items)
-            pairs[pair.old] = pair
-        else:
-            # No new record tells whether it is still there: it comes back unless there is an old one.
-            put_key(run, "reverting", line)
-    mend_keys(run, family, list(pairs.values()), from_saved(family, saved))
+def _saved_keys(run: Run, family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterator[Keys]:
+    for batch in _batches(found):
+        saved: dict[bytes, list[list[bytes]]] = {}
+        newest: dict[bytes, KeyJob] = {}
+        for pair, line in batch:
+            try:
+                mapped, _ = family.map_key(pair, from_items(family.kinds["old"], line.items))
+            except Unmappable:
+                continue  # it was accepted as it is, and lies under its retired name
+            if mapped:
+                saved.setdefault(pair.old, []).append(line.items)
+                newest.setdefault(pair.old, KeyJob(pair, to_items(family.kinds["new"], mapped), line.items, over=[]))
+            else:
+                # No new record tells whether it is still there: it comes back unless there is an old one.
+                put_key(run, "reverting", line)
+        yield Keys(family, list(newest.values()), saved, len(batch))
 
 
-def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> None:
-    jobs: list[MemberJob] = []
-    for name, value in members:
-        try:
-            jobs.append((*family.map_member(pair, name, value), name, value))
-        except Unmappable:
-            continue
-    for start in range(0, len(jobs), PAGE_MEMBERS):
-        # What changes underfoot was written by an adapter, in both shapes.
-        mend_members(run, family, pair, jobs[start : start + PAGE_MEMBERS])
+def _saved_members(family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterator[Members]:
+    for pair, line in found:
+        members = line_members(family, line)
+        entries, odd = family.map_page(pair, members)
+        values = dict(members)
+        jobs: list[MemberJob] = [(new, to, name, values[name]) for to, new, name in entries]
+        for name, value in odd:
+            with suppress(Unmappable):
+                jobs.append((*family.map_member(pair, name, value), name, value))
+        for start in range(0, len(jobs), PAGE_MEMBERS):
+            yield Members(family, pair, jobs[start : start + PAGE_MEMBERS], int(start == 0))
 
 
 def _from_retired(run: Run, family: Family, number: int) -> None:
@@ -181,10 +207,58 @@ def _from_retired(run: Run, family: Family, number: int) -> None:
 
 
 def _from_inverse(run: Run, family: Family, number: int) -> None:
+    """Old records of those new ones that have none: what was created or changed since the backup."""
+    run.observer.begin(f"{run.id}: rebuild the old shape", None)
+    step = _absent_members if family.by_member else _absent_keys
+    count = PAGE_COLLECTIONS if family.by_member else PAGE_KEYS
+    Walk(run, f"inverse-{number}", family.new_glob, step(run, family), count=count).all()
+    run.observer.end()
+
+
+def _absent_keys(run: Run, family: Family) -> Step:
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
+        exists = run.client.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
+        absent = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
+        yield Progress({"scanned": len(pairs) - len(absent)})
+        for batch in key_batches(run, family, "new", absent):
+            mend_keys(run, family, batch, by_inverse(family))
+            yield Progress({"scanned": len(batch)})
+
+    return step
+
+
+class _All:
+    """A round one that leaves nothing out and counts nothing."""
+
+    def wanted(self) -> bool:
+        return True
+
+    def equal(self, number: int) -> Counter[str]:
+        return Counter(scanned=number)
+
+
+def _absent_members(run: Run, family: Family) -> Step:
+    def mend(pair: Pair, members: Sequence[Member]) -> Counter[str]:
+        mend_members_by_inverse(run, family, pair, members)
+        return Counter(scanned=len(members))
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
+        left = yield from bulk.round_one(run, family, visit, "new", pairs, _All(), mend)
+        for pair, start in left:
+            yield from _follow_members(run, family, replace(visit, start=Place(pair.new, start)), pair)
+
+    return step
+
+
+def _follow_inverse(run: Run, family: Family, number: int) -> None:
+    """Every old record that is not what its new one was made of."""
     run.observer.begin(f"{run.id}: rebuild the old shape", None)
     step = _inverse_members if family.by_member else _inverse_keys
     count = PAGE_COLLECTIONS if family.by_member else PAGE_KEYS
-    Walk(run, f"inverse-{number}", family.new_glob, step(run, family), count=count).all()
+    # Without a checkpoint: where it has been before, something may differ again.
+    Walk(run, f"follow-{number}", family.new_glob, step(run, family), count=count, resume=False).all()
     run.observer.end()
 
 
@@ -192,8 +266,7 @@ def _inverse_keys(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
         for batch in key_batches(run, family, "new", pairs):
-            found = judge_keys(run, family, batch)
-            mend = [d.pair for d in found if d.verdict in ("extra", "different", "ttl_drift")]
+            mend = [d.pair for d in judge_keys(run, family, batch) if d.verdict in _BY_INVERSE]
             mend_keys(run, family, mend, by_inverse(family))
             yield Progress({"scanned": len(batch)})
 
@@ -201,19 +274,22 @@ def _inverse_keys(run: Run, family: Family) -> Step:
 
 
 def _inverse_members(run: Run, family: Family) -> Step:
-    kind = family.kinds["new"]
-
     def step(visit: Visit) -> Iterator[Progress]:
         for name in visit.keys:
-            pair = family.from_new(name)
-            if pair is None or run.client.one(name, "TYPE", name).decode() != kind:
-                continue
-            pages = inner_pages(run.client, visit, name, scan(kind, name))
-            for cursor, batch, last in member_batches(kind, pages):
-                mend_members_by_inverse(run, family, pair, batch)
-                yield Progress({"scanned": len(batch)}, Place(name, cursor) if last else Place())
+            if (pair := family.from_new(name)) is not None:
+                yield from _follow_members(run, family, visit, pair)
 
     return step
+
+
+def _follow_members(run: Run, family: Family, visit: Visit, pair: Pair) -> Iterator[Progress]:
+    kind, name = family.kinds["new"], pair.new
+    if run.client.one(name, "TYPE", name).decode() != kind:
+        return
+    pages = inner_pages(run.client, visit, name, scan(kind, name))
+    for cursor, batch, last in member_batches(kind, pages):
+        mend_members_by_inverse(run, family, pair, batch)
+        yield Progress({"scanned": len(batch)}, Place(name, cursor) if last else Place())
 
 
 def _drop_retired(run: Run, family: Family, number: int) -> None:

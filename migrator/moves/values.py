@@ -81,7 +81,11 @@ def write_words(kind: Kind, key: bytes, value: Value) -> Words:
     """The command that writes a whole value, which is not empty, where none is."""
     if kind == "hash":
         return pack_pairs(b"HSET", key, value)
-    items = to_items(kind, value)
+    return write_items(kind, key, to_items(kind, value))
+
+
+def write_items(kind: Kind, key: bytes, items: Sequence[bytes]) -> tuple[Arg, ...]:
+    """The same for a value as `to_items` gave it, or some members of one."""
     if kind == "zset":
         items = [word for i in range(0, len(items), 2) for word in (items[i + 1], items[i])]
     return (_WRITE[kind], key, *items)

@@ -34,7 +34,9 @@ _PATIENCE = 600.0  # seconds without a step forward
 class Hunter:
     """Kills after a drawn time, `every` seconds on average, from the moment a process holds the lease.
 
-    Where a process does not come further between two kills, the next is given more time: some stages begin anew.
+    While no phase is reached between two kills, the next process is given more time: some stages begin anew in each,
+    as the comparison before the switch does, and would never end on much data. Checkpoints do not tell: those are
+    written anew as well.
     """
 
     client: Client
@@ -51,7 +53,7 @@ class Hunter:
     def run(self, *words: str, begun: Callable[[], None] | None = None) -> tuple[int, Any]:
         """The exit code of the process that came to its end, and its document. `begun` is called once, while a
         process is at work. Raises MigratorError if nothing goes forward for ten minutes."""
-        patience, stood, seen = 1.0, self._state(), time.monotonic()
+        patience, reached, stood, seen = 1.0, self._phases(), self._state(), time.monotonic()
         while True:
             exit, out = self._life(words, self.every * patience, begun)
             if exit in _AGAIN:
@@ -64,8 +66,8 @@ class Hunter:
             self.kills[words[0]] += 1
             if self.dice.random() < 0.5:
                 self._break()
-            now = self._state()
-            patience = 1.0 if now != stood else patience * 1.5
+            phases, now = self._phases(), self._state()
+            patience, reached = (1.0 if phases != reached else patience * 1.5), phases
             if now != stood:
                 stood, seen = now, time.monotonic()
             elif time.monotonic() - seen > _PATIENCE:
@@ -106,8 +108,14 @@ class Hunter:
     def _holder(self) -> bytes:
         return self.client.one(self.names.lease, "HGET", self.names.lease, "token") or b""
 
+    def _phases(self) -> object:
+        """What only goes forward while a command is at work: the epoch rises with each step, or the phase is the
+        next."""
+        entries = Session(self.client, self.names, self.modules).ledger.entries() or {}
+        return {id: (entry.phase, entry.epoch) for id, entry in entries.items()}
+
     def _state(self) -> object:
-        """The ledger and the checkpoints: what tells whether a process came further."""
+        """The ledger and the checkpoints: what tells whether processes do anything."""
         keys = (self.names.ledger, self.names.checkpoints)
         return [self.client.one(key, "HGETALL", key) for key in keys]
 

@@ -80,9 +80,7 @@ def _members(run: Run, family: Family, pairs: Sequence[Pair], found: Mapped) -> 
     for pair in pairs:
         for members in _pages(run, family, kind, pair, found):
             found.records += len(members)
-            one = _MemberTry(family, pair, found)
-            for member in members:
-                one.play(member)
+            _MemberTry(family, pair, found).page(members)
             run.stop.check()
 
 
@@ -170,6 +168,8 @@ class _KeyTry(_Try):
         family, pair = self.family, self.pair
         try:
             again = family.unmap_key(pair, new)
+            if again == old:
+                return  # to the byte: nothing is lost, and a pure function makes the same of it again
             if family.map_key(pair, again)[0] != new:
                 self.broken(None, _OTHERWISE)
                 return
@@ -180,6 +180,27 @@ class _KeyTry(_Try):
 
 
 class _MemberTry(_Try):
+    def page(self, members: Sequence[Member]) -> None:
+        """Many at once: what maps and comes back exactly as it was needs no other look."""
+        values = dict(members)
+        entries, odd = self.family.map_page(self.pair, members)
+        self.found.mapped += len(entries)
+        for value, new, name in entries:
+            self.read(name, new, value)
+            if self.move.inverse is not None and not self._exactly(name, values[name], new, value):
+                self._back((name, values[name]), (new, value))
+        for member in odd:
+            self.play(member)
+
+    def _exactly(self, name: bytes, old: Any, new: bytes, value: Any) -> bool:
+        """Whether the inverse gives just what was there."""
+        inverse: Any = self.move.inverse
+        try:
+            again = inverse(self.pair.key, new, value)
+        except Exception:  # whatever it is, it is met again where it is told
+            return False
+        return again == (name, old) and (type(again[0]), type(again[1])) == (bytes, type(old))
+
     def play(self, old: Member) -> None:
         family, pair, found = self.family, self.pair, self.found
         name, value = old
