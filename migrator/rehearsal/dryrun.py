@@ -18,7 +18,7 @@ from migrator.engine.guards import blocked_by
 from migrator.engine.plan import plan_one
 from migrator.engine.session import Session
 from migrator.engine.sweep import any_old
-from migrator.errors import LedgerBackwardsError, MigratorError, RefusedError, UsageError
+from migrator.errors import LedgerBackwardsError, MigratorError, QuarantineError, RefusedError, UsageError
 from migrator.ledger import Entry, parse_address
 from migrator.ledger.lease import server_ms
 from migrator.models import (
@@ -54,6 +54,7 @@ class _Tried:
     plan: MigrationPlan
     mapped: Mapped = field(default_factory=Mapped)
     rejected: Reasons = field(default_factory=Reasons)
+    listed: bool = False  # whether `rejected` is what the engine lists
     reached: str = ""  # the phase it is in
     furthest: str = ""  # the one it came to on the way there
     compared: int = 0
@@ -162,30 +163,42 @@ class Trial:
     def _carry(self, one: _Tried, backup: str, goal: str) -> bool:
         """`apply` as an operator runs it: what cannot be mapped is accepted. Whether it came as far as `goal`."""
         id = one.module.id
+        accept = partial(self._accept, one, backup)
         for through in ("backfill", goal):
-            result = self._done(one, partial(commands.apply, self._scratch.session(backup), [id], through))
-            if result is None:
+            if self._done(one, partial(self._apply, backup, id, through), accept) is None:
                 return False
             if through == "backfill":
                 self._accept(one, backup)
         one.compared = _compared(self._scratch.session(), id)
         return True
 
-    def _accept(self, one: _Tried, backup: str) -> None:
-        """What the engine lists is the truth: it knows reasons that no mapping has."""
+    def _apply(self, backup: str, id: str, through: str) -> ApplyResult:
+        return commands.apply(self._scratch.session(backup), [id], through)
+
+    def _accept(self, one: _Tried, backup: str) -> bool:
+        """Accepts what is open; whether anything was. What the engine lists is the truth: it knows reasons that no
+        mapping has."""
         if one.memory.both == 0:
             one.memory = TriedMemory(before=one.memory.before, both=self._scratch.memory())
-        listed = Reasons()
-        for name, record in self._scratch.session().reader(one.module).quarantine.items():
-            if not record.accepted:
-                listed.add(record.reason, *parse_address(name))
+        records = self._scratch.session().reader(one.module).quarantine.items()
+        listed = [(name, record.reason) for name, record in records if not record.accepted]
         if backup == _FIRST:
-            one.rejected = listed
-        if listed.total:
+            if not one.listed:
+                one.rejected, one.listed = Reasons(), True
+            for name, reason in listed:
+                one.rejected.add(reason, *parse_address(name))
+        if listed:
             commands.quarantine_accept(self._scratch.session(backup), one.module.id, everything=True)
+        return bool(listed)
 
-    def _done(self, one: _Tried, command: Callable[[], ApplyResult]) -> ApplyResult | None:
-        """The result of a command that came to its end; None, and why, of one that did not."""
+    def _done(
+        self, one: _Tried, command: Callable[[], ApplyResult], accept: Callable[[], bool] = lambda: False
+    ) -> ApplyResult | None:
+        """The result of a command that came to its end; None, and why, of one that did not.
+
+        What is met in quarantine on the way is accepted. In a redacted snapshot from the middle of a migration that is
+        also what was accepted where it was taken, for that is bound to the value as it was.
+        """
         try:
             result = command()
             stopped = result.stopped
@@ -197,6 +210,8 @@ class Trial:
         self._scratch.tick()
         if result is not None:
             one.reached = result.migrations[0].phase
+        if stopped is not None and stopped.exit == QuarantineError.exit_code and accept():
+            return self._done(one, command)
         if stopped is None:
             return result
         self.stopped.append(stopped)

@@ -1,0 +1,37 @@
+"""A redacted snapshot from the middle of a migration: both shapes still agree, and `plan --snapshot` goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.engine import commands
+from migrator.moves.loader import load
+from migrator.snapshot.families import Families
+from migrator.snapshot.redaction import Redaction
+from tests.snapshots import NAMES, taken
+from tests.support import Tool, guid, job, put, shipped
+from tests.test_snapshot_redaction import SAMPLES
+from tests.trial import MAP, TICKS, Tried, job_key
+
+# Errors are text in which a mapping adds words of its own, nested JSON, escapes that the new shape spells otherwise.
+ERRORS = ["the host is gone", "UNKNOWN", {"code": "TIMEOUT", "message": "no “answer”\n", "exception": None}, None]
+
+
+@pytest.mark.parametrize("through", ["expand", "backfill", "verify", "switch"])
+def test_both_shapes_agree_in_a_redacted_snapshot_from_the_middle(server, tmp_path, through):
+    for record in SAMPLES:
+        put(server, record.key, record.text)
+    for n, error in enumerate(ERRORS):
+        put(server, job_key(10**6 + n), job(guid(10**6 + n), error=error, name="Ada Lovelace", payload='{"a":"Grüße"}'))
+    put(server, MAP, {b"ada": b"%d" % TICKS, b"alan": b"%d" % (TICKS + 1)})
+    tool = Tool(server, shipped(tmp_path / "m"), tmp_path / "b")
+    if through != "expand":
+        tool.apply(through="backfill")
+        commands.quarantine_accept(tool.session(), "0001", everything=True)
+    tool.apply(through=through)
+    families = Families(NAMES, [module.migration for module in load(tool.directory).all])
+    taken(server, tmp_path / "s.ndjson", families, redaction=Redaction())
+    assert b"Lovelace" not in (tmp_path / "s.ndjson").read_bytes()
+    report = Tried(tool.directory, tmp_path / "s.ndjson")(exit=32)
+    assert (report["differing"], report["stopped"]) == (0, [])
+    assert [one["reached"] for one in report["migrations"]] == ["contracted"] * 2
