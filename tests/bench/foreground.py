@@ -30,8 +30,9 @@ class Felt:
     after: float
 
 
-def felt(server: str, number: int, home: Path) -> Felt:
-    """Each round loads anew: before, while a default backfill of so many members runs, and after it."""
+def felt(server: str, number: int, home: Path, *, nice: int = 0) -> Felt:
+    """Each round loads anew: before, while a default backfill of so many members runs, and after it. `nice`: how far
+    the backfill stands behind the client and the server on this machine, where the three share its cores."""
     rounds = []
     with track(server, home) as here, here.server.client() as client:
         for _ in range(ROUNDS):
@@ -39,15 +40,16 @@ def felt(server: str, number: int, home: Path) -> Felt:
             members(number)(here)
             here.tool.apply("0002", through="expand")
             before = p99(client, time.perf_counter() + SECONDS)
-            with _backfill(here) as process:
+            with _backfill(here, nice) as process:
                 during = p99(client, float("inf"), process)
             rounds.append((before, during, p99(client, time.perf_counter() + SECONDS)))
     return Felt(*(statistics.median(column) for column in zip(*rounds, strict=True)))
 
 
 @contextmanager
-def _backfill(here: Track) -> Iterator[subprocess.Popen[bytes]]:
+def _backfill(here: Track, nice: int) -> Iterator[subprocess.Popen[bytes]]:
     words, quiet = command(here, "apply", "0002", "--through", "backfill"), subprocess.DEVNULL
+    words = ["nice", "-n", str(nice), *words]
     with subprocess.Popen(words, cwd=ROOT, stdout=quiet, stderr=quiet) as process:
         yield process
     if process.returncode:
