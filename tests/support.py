@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from migrator.cli.main import main
 from migrator.client import Client, connect
-from migrator.engine import commands
+from migrator.engine import commands, verify
 from migrator.engine.plan import plan
 from migrator.engine.run import Options, Run
 from migrator.engine.session import Session
@@ -112,7 +112,7 @@ class Tool:
         return commands.restore(self.session(), id).migrations[0].phase  # type: ignore[return-value]
 
     def verify(self, id: str = "0001", **how: Any) -> VerifyResult:
-        return commands.verify(self.session(), id, **how)
+        return verify.verify(self.session(), id, **how)
 
     def status(self, id: str = "0001") -> MigrationStatus:
         return status(self.session(), [id]).migrations[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands
+from migrator.engine import decide
 from migrator.moves.loader import load
 from migrator.snapshot.families import Families
 from migrator.snapshot.redaction import Redaction
@@ -27,7 +27,7 @@ def test_both_shapes_agree_in_a_redacted_snapshot_from_the_middle(server, tmp_pa
     tool = Tool(server, shipped(tmp_path / "m"), tmp_path / "b")
     if through != "expand":
         tool.apply(through="backfill")
-        commands.quarantine_accept(tool.session(), "0001", everything=True)
+        decide.quarantine_accept(tool.session(), "0001", everything=True)
     tool.apply(through=through)
     families = Families(NAMES, [module.migration for module in load(tool.directory).all])
     taken(server, tmp_path / "s.ndjson", families, redaction=Redaction())

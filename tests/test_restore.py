@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands, rebuild, restore, sweep
+from migrator.engine import decide, rebuild, restore, sweep
 from migrator.engine import put as engine_put
 from migrator.engine.back import backup_of
 from migrator.engine.guarded import guarded, unlink
@@ -119,7 +119,7 @@ def maps(server, tmp_path):
 
 def test_a_collection_of_which_accepted_members_alone_are_left_is_restored_whole(maps):
     before = picture(maps.place)[TIMES]
-    commands.quarantine_accept(maps.session(), "0001", everything=True)
+    decide.quarantine_accept(maps.session(), "0001", everything=True)
     contracted_twice(maps, lambda: None)
     assert own_keys(maps.place), "the accepted member stays where it is"
     assert maps.restore() == "pending"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands
+from migrator.engine import verify
 from migrator.errors import RefusedError
 from migrator.ledger import Checkpoint
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, own_keys, picture, put, tool_for, write
@@ -181,7 +181,7 @@ def test_after_the_switch_the_operator_names_the_side_that_wins(client, tmp_path
 
     session = tool.session(backup=False)
     with pytest.raises(RefusedError, match="overwrites one side"):
-        commands.verify(session, "0001", foreign="old")
+        verify.verify(session, "0001", foreign="old")
     assert faults(tool.verify(foreign="old")) == {}
     tool.apply(through="contract")
     new = b"{t}:hash:" if source == KEYS else b"{t}:text:"

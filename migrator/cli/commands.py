@@ -313,16 +313,16 @@ def verify(
 ) -> int:
     """Compare every record of both shapes. Exit 30 if any differs, 31 if not all were compared."""
     from migrator.cli.opened import limits_from, opened, show
-    from migrator.engine import commands
+    from migrator.engine import verify as verifying
 
     seconds = duration(budget, "--budget") if budget else None
     writes, limits = repair or foreign is not None, limits_from(max_pause, ignore=ignore_load)
     with opened(ctx.obj, [id], writes=writes, rate=rate, backup=backup, limits=limits) as session:
-        result = commands.verify(
+        result = verifying.verify(
             session, id, sample=sample, budget=seconds, repair=repair, foreign=foreign.value if foreign else None
         )
     show(result, ctx.obj)
-    return commands.verify_exit(result)
+    return verifying.verify_exit(result)
 
 
 @app.command()
@@ -373,10 +373,10 @@ def restore(
 def quarantine_list(ctx: typer.Context, id: Id) -> int:
     """List the records that cannot be mapped, with reasons. Their values are not shown."""
     from migrator.cli.opened import opened, show
-    from migrator.engine import commands
+    from migrator.engine import decide
 
     with opened(ctx.obj, [id], writes=False) as session:
-        show(commands.quarantine_list(session, id), ctx.obj)
+        show(decide.quarantine_list(session, id), ctx.obj)
     return 0
 
 
@@ -384,10 +384,10 @@ def quarantine_list(ctx: typer.Context, id: Id) -> int:
 def quarantine_retry(ctx: typer.Context, id: Id) -> int:
     """Try every open record again: what was mended is carried over and leaves the list."""
     from migrator.cli.opened import opened, show
-    from migrator.engine import commands
+    from migrator.engine import decide
 
     with opened(ctx.obj, [id]) as session:
-        result = commands.quarantine_retry(session, id)
+        result = decide.quarantine_retry(session, id)
     show(result, ctx.obj)
     return 32 if any(not record.accepted for record in result.records) else 0
 
@@ -407,11 +407,11 @@ def quarantine_accept(
     namespace, so the application does not see them any more.
     """
     from migrator.cli.opened import opened, show
-    from migrator.engine import commands
+    from migrator.engine import decide
     from migrator.models import unshow
 
     with opened(ctx.obj, [id]) as session:
-        result = commands.quarantine_accept(
+        result = decide.quarantine_accept(
             session, id, keys=[unshow(key) for key in keys or []],
             member=unshow(member) if member is not None else None, reason=reason, everything=everything,
         )  # fmt: skip

@@ -1,26 +1,18 @@
-"""The commands, as plain functions: each takes a session and returns what the command line prints."""
+"""The commands that carry migrations to and fro, and those that only look: functions that return what is printed."""
 
 from __future__ import annotations
 
-import base64
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
 
 from migrator.engine import back, recover
 from migrator.engine import restore as restoring
-from migrator.engine.compare import EXAMPLES, Outcome, compare
-from migrator.engine.copy import FORWARD, copy_keys, copy_members
-from migrator.engine.foreign import settle
 from migrator.engine.forward import THROUGH, carry_forward
 from migrator.engine.guards import blocked_by
-from migrator.engine.judge import FAULTS, Difference, judge_keys, judge_members, read_old
 from migrator.engine.run import Run
 from migrator.engine.session import Session, any_marker, moves_of
 from migrator.engine.status import FEW_AFTER_A_WALK, migration_status
 from migrator.engine.sweep import any_old
-from migrator.engine.walk import MarkersMovedError
 from migrator.errors import (
     DifferencesError,
     IncompleteError,
@@ -32,28 +24,20 @@ from migrator.errors import (
     RefusedError,
     StalePlanError,
     StoppedByLoadError,
-    UsageError,
 )
-from migrator.ledger import Entry, Lease, address, break_lease, parse_address, show_lease
+from migrator.ledger import Entry, Lease, break_lease, show_lease
 from migrator.ledger.lease import server_ms
 from migrator.models import (
     ApplyResult,
-    DifferenceResult,
     EventResult,
     HistoryResult,
     InitResult,
     LockResult,
     MigrationPlan,
     PlanResult,
-    QuarantinedRecord,
-    QuarantineResult,
     Stopped,
-    VerifyResult,
     iso,
-    number_of,
-    show,
 )
-from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
 from migrator.phases import FORWARD as FORWARD_PHASES
 from migrator.phases import Phase, transition
@@ -201,96 +185,6 @@ def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
     return entry.model_copy(update={**found, "expanded_at": entry.known_at})
 
 
-# verify
-
-
-def verify(
-    session: Session,
-    id: str,
-    *,
-    sample: float = 1.0,
-    budget: float | None = None,
-    repair: bool = False,
-    foreign: Literal["old", "new"] | None = None,
-) -> VerifyResult:
-    """Compares everything, or a sample, or what a budget of seconds allows; then it is not complete."""
-    module = session.modules.find(id)
-    entry = session.entries().get(module.id) or Entry(id=module.id)
-    if entry.phase in ("contracted", "closed"):
-        raise RefusedError(f"{module.id} is {entry.phase}: there is only one shape to look at",
-                           next="see where it stands with: migrator status")  # fmt: skip
-    if not repair and foreign is None:
-        return _verify(session.reader(module, entry), Outcome(), sample, budget)
-    with session.leased() as lease:
-        session.init(lease)
-        run = session.run(lease, module)
-        recover.reconcile(run)
-        outcome = _repairing(run, repair=repair)
-        if foreign is not None:
-            settle(run, foreign)
-        result = _verify(run, outcome, sample, budget)
-        run.put("verify --repair" if repair else f"verify --foreign {foreign}", f"{result.repaired} repaired")
-        return result
-
-
-def _repairing(run: Run, *, repair: bool) -> Outcome:
-    if not repair:
-        return Outcome()
-    if run.entry.phase not in FORWARD.phases:
-        raise RefusedError(f"{run.id} is {run.entry.phase}: repairs run from the old shape, before the switch",
-                           next="in switched, settle a difference with --foreign old or --foreign new")  # fmt: skip
-    return Outcome(repair=FORWARD, drop_extras=True)
-
-
-def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
-    outcome.share = sample
-    outcome.until = time.monotonic() + budget if budget is not None else None
-    stopped = None
-    try:
-        counts = compare(run, outcome, "verify")
-    except MarkersMovedError:
-        raise DifferencesError(f"{run.id}: markers moved while comparing", next="run it again") from None
-    except StoppedByLoadError as error:
-        outcome.cut_short, counts = True, outcome.counts()
-        stopped = Stopped(id=run.id, phase=run.entry.phase, exit=exit_code(error), reason=error.message,
-                          next=error.next)  # fmt: skip
-    complete = sample >= 1.0 and not outcome.cut_short
-    return VerifyResult(
-        id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
-        different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
-        examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
-        next=_after_verify(run, counts), stopped=stopped,
-    )  # fmt: skip
-
-
-def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
-    number, phase = run.module.number, run.entry.phase
-    if sum(counts[fault] for fault in FAULTS) == 0:
-        return ""
-    if phase == "pending":
-        return f"migrator apply {number}"
-    if not sum(counts[fault] for fault in FAULTS if fault != "unreadable"):
-        return f"migrator quarantine list {number}"
-    if phase == "switched":
-        return f"migrator verify {number} --foreign old --backup DIR (or --foreign new)"
-    if phase == "reverting":
-        return f"migrator rollback {number} --to switched --backup DIR --yes"
-    return f"migrator verify {number} --repair"
-
-
-def verify_exit(result: VerifyResult) -> int:
-    if any(getattr(result, fault) for fault in FAULTS):
-        return 30
-    if result.stopped is not None:
-        return result.stopped.exit
-    return 0 if result.complete else 31
-
-
-def _difference(d: Difference) -> DifferenceResult:
-    member = None if d.member is None else show(d.member)
-    return DifferenceResult(key=show(d.pair.old), member=member, verdict=d.verdict, why=d.why)
-
-
 # the way back
 
 
@@ -315,94 +209,6 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None, few=FEW_AFTER_A_WALK)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))
-
-
-# quarantine
-
-
-def quarantine_list(session: Session, id: str) -> QuarantineResult:
-    module = session.modules.find(id)
-    run = session.reader(module)
-    return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
-
-
-def _quarantined(run: Run) -> Iterator[QuarantinedRecord]:
-    for name, record in run.quarantine.items():
-        key, member = parse_address(name)
-        yield QuarantinedRecord(
-            key=show(key), key_b64=base64.b64encode(key).decode(), member=None if member is None else show(member),
-            member_b64=None if member is None else base64.b64encode(member).decode(),
-            reason=record.reason, accepted=bool(record.accepted),
-        )  # fmt: skip
-
-
-def quarantine_accept(
-    session: Session,
-    id: str,
-    *,
-    keys: Sequence[bytes] = (),
-    member: bytes | None = None,
-    reason: str | None = None,
-    everything: bool = False,
-) -> QuarantineResult:
-    """Accepts records as they are: they stay in the old shape and no longer hold the migration up."""
-    module = session.modules.find(id)
-    if not (keys or reason or everything):
-        raise UsageError(
-            "name the records: KEY…, --reason R or --all", next=f"migrator quarantine list {module.number}"
-        )
-    with session.leased() as lease:
-        run = session.run(lease, module)
-        names = {name for name, record in run.quarantine.items() if everything or record.reason == reason}
-        for key in keys:
-            name = address(key, member)
-            if not any(name == known for known, _ in run.quarantine.items()):
-                raise UsageError(f"{show(key)} is not in quarantine", next=f"migrator quarantine list {module.number}")
-            names.add(name)
-        if not names:
-            raise UsageError(f"no record has the reason {reason!r}" if reason else "the quarantine is empty",
-                             next=f"migrator quarantine list {module.number}")  # fmt: skip
-        for name in names:
-            run.quarantine.accept(name)
-        run.put("quarantine accept", number_of(len(names), "record"))
-        return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
-
-
-def quarantine_retry(session: Session, id: str) -> QuarantineResult:
-    """Tries every open record again: what has been mended is carried over and taken off the list."""
-    module = session.modules.find(id)
-    with session.leased() as lease:
-        run = session.run(lease, module)
-        recover.reconcile(run)
-        before = run.quarantine.open
-        for key, member in run.quarantine.open_records():
-            for family in run.families:
-                pair = family.from_old(key)
-                if pair is not None:
-                    _retry(run, family, pair, member)
-            run.tick()
-        run.put("quarantine retry", f"{before - run.quarantine.open} of {before} records mended")
-        return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
-
-
-def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
-    may_copy = run.entry.phase in FORWARD.phases
-    if member is not None:
-        members = read_old(run, family, pair, [member])
-        if not members:
-            run.quarantine.release(pair, member)
-        elif may_copy:
-            copy_members(run, family, FORWARD, pair, members)
-        elif all(d.verdict != "unreadable" for d in judge_members(run, family, pair, members)):
-            run.quarantine.release(pair, member)
-        return
-    if family.by_member:
-        if run.client.one(pair.old, "TYPE", pair.old).decode() in ("none", family.kinds["old"]):
-            run.quarantine.release(pair)
-    elif may_copy:
-        copy_keys(run, family, FORWARD, [pair])
-    elif judge_keys(run, family, [pair])[0].verdict != "unreadable":
-        run.quarantine.release(pair)
 
 
 # history and lease

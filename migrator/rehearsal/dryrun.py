@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 
 from migrator.client import Client
-from migrator.engine import commands
+from migrator.engine import commands, decide, verify
 from migrator.engine.guards import blocked_by
 from migrator.engine.plan import plan_one
 from migrator.engine.session import Session
@@ -188,7 +188,7 @@ class Trial:
             for name, reason in listed:
                 one.rejected.add(reason, *parse_address(name))
         if listed:
-            commands.quarantine_accept(self._scratch.session(backup), one.module.id, everything=True)
+            decide.quarantine_accept(self._scratch.session(backup), one.module.id, everything=True)
         return bool(listed)
 
     def _done(
@@ -221,7 +221,7 @@ class Trial:
     def _name_differences(self, one: _Tried) -> None:
         """What a comparison that stopped a command found, by name."""
         try:
-            found = commands.verify(self._scratch.session(), one.module.id)
+            found = verify.verify(self._scratch.session(), one.module.id)
         except MigratorError:
             return  # in this phase there is nothing to compare
         for difference in found.examples:

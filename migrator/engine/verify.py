@@ -1,0 +1,106 @@
+"""Verify: all is compared, or a sample, or what a budget of time allows; on request differences are settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from migrator.engine import recover
+from migrator.engine.compare import EXAMPLES, Outcome, compare
+from migrator.engine.copy import FORWARD
+from migrator.engine.foreign import settle
+from migrator.engine.judge import FAULTS, Difference
+from migrator.engine.run import Run
+from migrator.engine.session import Session
+from migrator.engine.walk import MarkersMovedError
+from migrator.errors import DifferencesError, RefusedError, StoppedByLoadError
+from migrator.ledger import Entry
+from migrator.models import DifferenceResult, Stopped, VerifyResult, show
+
+
+def verify(
+    session: Session,
+    id: str,
+    *,
+    sample: float = 1.0,
+    budget: float | None = None,
+    repair: bool = False,
+    foreign: Literal["old", "new"] | None = None,
+) -> VerifyResult:
+    """Compares everything, or a sample, or what a budget of seconds allows; then it is not complete."""
+    module = session.modules.find(id)
+    entry = session.entries().get(module.id) or Entry(id=module.id)
+    if entry.phase in ("contracted", "closed"):
+        raise RefusedError(f"{module.id} is {entry.phase}: there is only one shape to look at",
+                           next="see where it stands with: migrator status")  # fmt: skip
+    if not repair and foreign is None:
+        return _verify(session.reader(module, entry), Outcome(), sample, budget)
+    with session.leased() as lease:
+        session.init(lease)
+        run = session.run(lease, module)
+        recover.reconcile(run)
+        outcome = _repairing(run, repair=repair)
+        if foreign is not None:
+            settle(run, foreign)
+        result = _verify(run, outcome, sample, budget)
+        run.put("verify --repair" if repair else f"verify --foreign {foreign}", f"{result.repaired} repaired")
+        return result
+
+
+def _repairing(run: Run, *, repair: bool) -> Outcome:
+    if not repair:
+        return Outcome()
+    if run.entry.phase not in FORWARD.phases:
+        raise RefusedError(f"{run.id} is {run.entry.phase}: repairs run from the old shape, before the switch",
+                           next="in switched, settle a difference with --foreign old or --foreign new")  # fmt: skip
+    return Outcome(repair=FORWARD, drop_extras=True)
+
+
+def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
+    outcome.share = sample
+    outcome.until = time.monotonic() + budget if budget is not None else None
+    stopped = None
+    try:
+        counts = compare(run, outcome, "verify")
+    except MarkersMovedError:
+        raise DifferencesError(f"{run.id}: markers moved while comparing", next="run it again") from None
+    except StoppedByLoadError as error:
+        outcome.cut_short, counts = True, outcome.counts()
+        stopped = Stopped(id=run.id, phase=run.entry.phase, exit=error.exit_code, reason=error.message,
+                          next=error.next)  # fmt: skip
+    complete = sample >= 1.0 and not outcome.cut_short
+    return VerifyResult(
+        id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
+        different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
+        examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
+        next=_after_verify(run, counts), stopped=stopped,
+    )  # fmt: skip
+
+
+def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
+    number, phase = run.module.number, run.entry.phase
+    if sum(counts[fault] for fault in FAULTS) == 0:
+        return ""
+    if phase == "pending":
+        return f"migrator apply {number}"
+    if not sum(counts[fault] for fault in FAULTS if fault != "unreadable"):
+        return f"migrator quarantine list {number}"
+    if phase == "switched":
+        return f"migrator verify {number} --foreign old --backup DIR (or --foreign new)"
+    if phase == "reverting":
+        return f"migrator rollback {number} --to switched --backup DIR --yes"
+    return f"migrator verify {number} --repair"
+
+
+def verify_exit(result: VerifyResult) -> int:
+    if any(getattr(result, fault) for fault in FAULTS):
+        return 30
+    if result.stopped is not None:
+        return result.stopped.exit
+    return 0 if result.complete else 31
+
+
+def _difference(d: Difference) -> DifferenceResult:
+    member = None if d.member is None else show(d.member)
+    return DifferenceResult(key=show(d.pair.old), member=member, verdict=d.verdict, why=d.why)
