@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from migrator.client import Arg, Command, Lanes, ResponseError, Work, checked
+from migrator.client import Arg, Command, checked
 from migrator.engine import bulk
+from migrator.engine.alike import round_one
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import (
     TOO_LARGE,
@@ -29,16 +30,12 @@ from migrator.engine.judge import (
     FAULTS,
     Difference,
     Verdict,
-    both_sides,
-    judge,
     judge_keys,
     judge_members,
-    pair_command,
     read_members,
     read_old,
     unreadable,
 )
-from migrator.engine.overlap import overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.keys import Kind
@@ -50,7 +47,6 @@ from migrator.moves.values import (
 
 REPAIR_ROUNDS = 3
 EXAMPLES = 20
-_UNDER_WAY = 3  # batches of keys that are read at a time
 
 
 @dataclass
@@ -171,38 +167,16 @@ def _old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
         too_large: list[Pair] = []
         batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
-        for found in _judged(run, family, visit, batches):
-            yield Progress(_settle_keys(run, family, outcome, found))
+        for alike, suspects in round_one(run, family, visit, batches):
+            counts = outcome.equal(alike)
+            if suspects:
+                counts += _settle_keys(run, family, outcome, judge_keys(run, family, suspects))
+            yield Progress(counts)
         unread = [Difference(p, None, *unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
         if unread:
             yield Progress(_account(outcome, unread))
 
     return step
-
-
-def _judged(run: Run, family: Family, visit: Visit, batches: Iterable[list[Pair]]) -> Iterator[list[Difference]]:
-    """The verdicts on each batch; the next is read while one is judged."""
-    if len(run.markers.slots) > 1 or not run.client.named(visit.run_id):
-        yield from (judge_keys(run, family, batch) for batch in batches)
-        return
-    found: list[list[Difference]] = []
-    under_way: dict[int, list[Pair]] = {}
-
-    def work(lanes: Lanes, batch: list[Pair]) -> Work:
-        under_way[id(batch)] = batch
-        lanes.send(pair_command(run, family, run.markers.slots[0], batch).args)
-        (reply,) = yield
-        if not isinstance(reply, ResponseError):
-            del under_way[id(batch)]
-            found.append([judge(run, family, *three) for three in both_sides(batch, reply)])
-
-    def works(lanes: Lanes, _: float) -> Iterator[Work]:
-        return (work(lanes, batch) for batch in batches)
-
-    yield from overlapped(run, visit, works, found, "pair", width=_UNDER_WAY)
-    # What a lost connection or a refusal left, and what had not been begun.
-    for batch in (*under_way.values(), *batches):
-        yield judge_keys(run, family, batch)
 
 
 def _settle_keys(run: Run, family: Family, outcome: Outcome, found: list[Difference]) -> Counter[str]:

@@ -39,10 +39,10 @@ class Difference:
 
 def judge_keys(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Difference]:
     """The verdict on each record, from one read of both shapes."""
-    return [judge(run, family, *three) for three in read_pairs(run, family, pairs)]
+    return [_judge(run, family, *three) for three in read_pairs(run, family, pairs)]
 
 
-def judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Difference:
+def _judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Difference:
     return Difference(pair, None, *_judge_key(run, family, pair, old, new))
 
 
@@ -56,20 +56,14 @@ def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tupl
             groups.setdefault(new_slot, []).append(pair)
         else:
             yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
-    commands = [pair_command(run, family, slot, group) for slot, group in groups.items()]
+    kinds = (family.kinds["old"], family.kinds["new"])
+    commands: list[Command] = []
+    for slot, group in groups.items():
+        keys = [run.markers.key(slot), *(name for pair in group for name in (pair.old, pair.new))]
+        commands.append(Command.eval(script("pair"), keys, kinds))
     for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
-        yield from both_sides(group, checked(reply))
-
-
-def pair_command(run: Run, family: Family, slot: int, pairs: Sequence[Pair]) -> Command:
-    """Reads both shapes of records of one slot in one script."""
-    keys = [run.markers.key(slot), *(name for pair in pairs for name in (pair.old, pair.new))]
-    return Command.eval(script("pair"), keys, (family.kinds["old"], family.kinds["new"]))
-
-
-def both_sides(pairs: Sequence[Pair], reply: Reply) -> Iterator[tuple[Pair, Reply, Reply]]:
-    sides = reply[1:]
-    return ((pair, sides[2 * i], sides[2 * i + 1]) for i, pair in enumerate(pairs))
+        sides = checked(reply)[1:]
+        yield from zip(group, sides[::2], sides[1::2], strict=True)
 
 
 def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> tuple[Verdict, str]:
