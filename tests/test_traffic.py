@@ -63,7 +63,7 @@ class Story:
 
     def apply(self, through: str, *ids: str) -> None:
         begun = time.monotonic()
-        self.shell("apply", *ids, "--through", through, "--backup", self.backup, "--yes")
+        self.shell("apply", *ids, "--through", through, "--backup", self.backup, "--yes", "--ignore-load")
         print(f"apply --through {through}: {time.monotonic() - begun:.1f} s")
         self.scene.dwell()
 

@@ -105,7 +105,7 @@ MaxPauseOption = Annotated[
     str, typer.Option(metavar="TIME", help="Give up, exit 50, once the server was in need for so long, e.g. 10m.")
 ]
 IgnoreLoadOption = Annotated[
-    bool, typer.Option("--ignore-load", help="Do not pause while the server is in need: replicas behind, memory full.")
+    bool, typer.Option("--ignore-load", help="No pause while the server is in need, no rest beside an application.")
 ]
 
 

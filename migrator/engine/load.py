@@ -16,7 +16,8 @@ _WRITES = ("cmdstat_evalsha", "cmdstat_exec")  # what our batches are, whichever
 class Limits:
     """From where on a server is left alone; the defaults are for production.
 
-    `longest` is how long one pause may last, in seconds, before the run gives up; None: never pause at all.
+    `longest` is how long one pause may last, in seconds, before the run gives up; None: never pause, nor rest beside
+    an application.
     """
 
     longest: float | None = 600.0

@@ -58,12 +58,17 @@ class Throttle:
         """Records a batch."""
         if not self._cost:
             return max(least, most // 4)
-        return max(least, min(most, int((SHARED if self._shared else ALONE) / self._cost)))
+        return max(least, min(most, int((SHARED if self._gentle else ALONE) / self._cost)))
 
     @property
     def steps(self) -> int:
         """How many times as much is to be asked for in one go, 1 to 10: then the way to the server does not matter."""
         return 1 + min(9, int(self._first.ping / _NEAR)) if self._first else 1
+
+    @property
+    def _gentle(self) -> bool:
+        """Whether there is an application, and it matters."""
+        return self._shared and self._limits.longest is not None
 
     def between(self, node: Node, records: int, tick: Callable[[], None]) -> None:
         """After a batch of so many records. Raises StoppedByLoadError after too long a pause."""
@@ -75,7 +80,7 @@ class Throttle:
             why = self._look(node)
             if why and self._limits.longest is not None:
                 self._pause(node, why, self._limits.longest, tick)
-        if self._shared and records:
+        if self._gentle and records:
             self._sleep(RESTS * records * self._cost)
 
     def _look(self, node: Node) -> str:

@@ -106,12 +106,13 @@ class Rehearsal:
     def _there_and_back(self, there: Stage, hunter: Hunter, chosen: Sequence[Module]) -> bool:
         ids = [module.number for module in chosen]
         backup = ["--backup", str(there.home / "backup"), "--yes"]
+        free = [*backup, "--ignore-load"]  # there is nobody to be spared
         once = self._failing_over(there) if there.ready else None
         steps: list[tuple[Callable[[], None] | None, list[str]]] = [
-            (None, ["apply", *ids, "--through", "verify", *backup]),
-            (once, ["apply", *ids, "--through", "contract", *backup]),
+            (None, ["apply", *ids, "--through", "verify", *free]),
+            (once, ["apply", *ids, "--through", "contract", *free]),
             *((None, [*_back(module), *backup]) for module in reversed(chosen)),
-            (None, ["apply", *ids, "--through", "contract", *backup]),
+            (None, ["apply", *ids, "--through", "contract", *free]),
         ]
         return all(self._command(hunter, *words, begun=begun) for begun, words in steps)
 
