@@ -1,6 +1,7 @@
 """The full comparison, both ways: every old record against its new shape, and every new record against the old ones.
 
-Both shapes of a record are read in one script, so what differs really differs. A repair compares again what it wrote.
+Read in bulk first; what seems to differ is judged from one script that reads both shapes, so it really differs. A
+repair compares again what it wrote.
 """
 
 from __future__ import annotations

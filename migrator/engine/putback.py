@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
-from migrator.client import LOST, Arg, Lanes, Node, Reply, ResponseError, Work
+from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work
 from migrator.engine.copy import BACKWARD, KeyJob, MemberJob
 from migrator.engine.overlap import no_field_expires
 from migrator.engine.run import Run
@@ -24,8 +24,6 @@ from migrator.engine.walk import current_run_id
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import ask_words, from_items, member_from_wire, member_to_wire, read_words, write_items
 from migrator.phases.markers import FIELDS, marker_of
-
-Words = tuple[Arg, ...]
 
 
 @dataclass
@@ -108,7 +106,7 @@ class Members:
                 items += (job[2], member_to_wire(kinds["old"], job[3]))
         if not items:
             return []
-        words = [write_items(kinds["old"], self.pair.old, items)]
+        words: list[Words] = [write_items(kinds["old"], self.pair.old, items)]
         if at >= 0:
             words.append(("PEXPIREAT", self.pair.old, at))
         elif at_old >= 0:
