@@ -14,6 +14,34 @@ CLAIMS = b"migrator:claims"  # the only name outside the namespace: which namesp
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
+class Beside:
+    """Names of one role, each in the slot of the key it stands beside: `<ns>:<role>:<id>:{<tag>}[:<key>]`."""
+
+    __slots__ = ("_prefix", "glob")
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self.glob = prefix + b"*"
+
+    def name(self, key: bytes, slot_tag: Callable[[bytes], bytes]) -> bytes:
+        """The slot-mate of a key.
+
+        The tag is the key's own, else the key itself if it can stand between braces, else what `slot_tag` says of it.
+        """
+        tag = tag_of(key) or (key if key and b"}" not in key else slot_tag(key))
+        name = self._prefix + tag + b"}"
+        return name if tag == key else name + b":" + key
+
+    def key(self, name: bytes) -> bytes | None:
+        """The key whose slot-mate this is, or None."""
+        if not name.startswith(self._prefix):
+            return None
+        tag, brace, rest = name[len(self._prefix) :].partition(b"}")
+        if not brace:
+            return None
+        return rest[1:] if rest.startswith(b":") else (tag if not rest else None)
+
+
 @dataclass(frozen=True)
 class Names:
     """Names of one namespace. What concerns the whole namespace shares one slot; the rest stands beside the data."""
@@ -66,35 +94,6 @@ class Names:
     def adopted(self, id: str, tag: bytes) -> bytes:
         return f"{self.namespace}:adopted:{id}:".encode() + b"{" + tag + b"}"
 
-    def beside(self, role: str, id: str, key: bytes, slot_tag: Callable[[bytes], bytes]) -> bytes:
-        """The slot-mate of a key: `<ns>:<role>:<id>:{<tag>}[:<key>]`, for the roles `staged` and `old`.
-
-        The tag is the key's own, else the key itself if it can stand between braces, else what `slot_tag` says of it.
-        """
-        tag = tag_of(key) or (key if key and b"}" not in key else slot_tag(key))
-        name = self._beside_prefix(role, id) + tag + b"}"
-        return name if tag == key else name + b":" + key
-
-    def beside_glob(self, role: str, id: str) -> bytes:
-        return self._beside_prefix(role, id) + b"*"
-
-    def parse_beside(self, role: str, id: str, name: bytes) -> bytes | None:
-        """The key whose slot-mate this is, or None."""
-        prefix = self._beside_prefix(role, id)
-        if not name.startswith(prefix):
-            return None
-        tag, brace, rest = name[len(prefix) :].partition(b"}")
-        if not brace:
-            return None
-        return rest[1:] if rest.startswith(b":") else (tag if not rest else None)
-
-    def _beside_prefix(self, role: str, id: str) -> bytes:
-        # Kept, as it is asked for with every key.
-        found = self._prefixes.get((role, id))
-        if found is None:
-            found = self._prefixes[role, id] = f"{self.namespace}:{role}:{id}:{{".encode()
-        return found
-
-    @cached_property
-    def _prefixes(self) -> dict[tuple[str, str], bytes]:
-        return {}
+    def beside(self, role: str, id: str) -> Beside:
+        """The slot-mates of keys in a role: `staged`, `old` or `aside`."""
+        return Beside(f"{self.namespace}:{role}:{id}:{{".encode())

@@ -118,10 +118,10 @@ _MUTATIONS = (*MUTATIONS, *mutations_jobs.MUTATIONS, *mutations_operator.MUTATIO
 
 
 @pytest.mark.parametrize("mutation", _MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_script_without_one_of_its_checks_is_caught(scenes, mutation):
+def test_one_check_left_out_is_caught(scenes, mutation):
     scene = scenes.of(mutation.case.move)
     ends_well(scene, mutation.case)
-    with scene.server.changed(mutation.text, mutation.into):
+    with mutation.on(scene.server):
         told = explore(scene, mutation.case)
     assert told.fault, f"without '{mutation.name}' every order of {mutation.case.id} ends well"
 

@@ -45,7 +45,7 @@ class Switched:
     def new(self, id):
         if self.how == "key":
             return b"{t}:hash:%s" % id.encode()
-        return Names("migrator").beside("staged", "0001_first", text(id), lambda _: b"0")
+        return Names("migrator").beside("staged", "0001_first").name(text(id), lambda _: b"0")
 
     def field(self, id):
         return self.tool.place.raw.hgetall(self.new(id)).get(b"text")

@@ -53,7 +53,7 @@ def test_a_failover_while_records_step_aside_for_a_restore_has_them_step_aside_a
     names = tool.session().names
 
     def lose():
-        tool.place.raw.rename(names.beside("old", "0001_first", TEXT + b"a", lambda _: b""), TEXT + b"a")
+        tool.place.raw.rename(names.beside("old", "0001_first").name(TEXT + b"a", lambda _: b""), TEXT + b"a")
         tool.place.raw.delete(names.checkpoints)  # they belong to a process that is gone
 
     done = failover_after(monkeypatch, restore, "retire_all", lose)

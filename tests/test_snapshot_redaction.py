@@ -55,7 +55,7 @@ def test_a_mapping_meets_in_a_redacted_job_what_it_would_meet(record):
     # As a half-done migration has it: both shapes are redacted, and still agree.
     flat = [item for pair in fields.items() for item in pair]
     staged = hidden(
-        Line(0, NAMES.beside("staged", "0001_jobs", record.key, lambda _: b"0"), "hash", None, flat), redaction
+        Line(0, NAMES.beside("staged", "0001_jobs").name(record.key, lambda _: b"0"), "hash", None, flat), redaction
     )
     assert redacted == (dict(zip(staged.items[::2], staged.items[1::2], strict=True)), notes)
 

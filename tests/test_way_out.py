@@ -52,7 +52,7 @@ def test_the_old_shape_is_rebuilt_again_if_a_server_was_replaced_meanwhile(tool,
 
 
 def retired(tool: Tool) -> bytes:
-    return tool.session().names.beside("old", "0001_first", b"{t}:text:a", lambda _: b"")
+    return tool.session().names.beside("old", "0001_first").name(b"{t}:text:a", lambda _: b"")
 
 
 def test_what_a_failover_brings_back_of_the_old_shape_is_removed_before_a_contract_counts(tool, monkeypatch):

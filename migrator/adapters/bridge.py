@@ -144,7 +144,7 @@ class Bridge:
 
     def beside(self, role: str, key: bytes) -> bytes:
         """A name of ours in the slot of a key, for this migration."""
-        return self.names.beside(role, self.id, key, lambda key: self._slots.slot_tag(self._slots.slot(key)))
+        return self.names.beside(role, self.id).name(key, lambda key: self._slots.slot_tag(self._slots.slot(key)))
 
     def check_beside(self, *keys: bytes) -> None:
         """Raises UsageError where these keys and all records of the move are not in one slot."""

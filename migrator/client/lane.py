@@ -12,7 +12,8 @@ from redis.exceptions import ResponseError
 
 from migrator.client.wire import Arg, Node, Reply, Words, pack
 
-# Sends requests through a `Lanes`; each bare `yield` waits for the answer to the oldest of its own.
+# Sends requests through a `Lanes`, on the lane it began on or beside it; each bare `yield` waits for the answer to
+# the oldest of its own.
 Work = Generator[None, list[Reply], None]
 
 
@@ -68,8 +69,8 @@ class Lanes:
     def __init__(self, node: Node, number: int) -> None:
         self._node, self._number = node, number
         self._lanes: list[Lane] = []
-        self._waiting: deque[tuple[Lane, Work]] = deque()
-        self._now: tuple[Lane, Work] | None = None
+        self._waiting: deque[tuple[Lane, int, Work]] = deque()  # where an answer comes; where its work began; the work
+        self._now: tuple[int, Work] | None = None
 
     def __enter__(self) -> Lanes:
         try:
@@ -90,28 +91,31 @@ class Lanes:
             lane.send(commands)
         return [lane.receive() for lane in self._lanes]
 
-    def send(self, *commands: Words) -> None:
-        """One request of the work that is being carried out, on its lane."""
+    def send(self, *commands: Words, beside: int = 0) -> None:
+        """One request of the work that is being carried out, so many lanes beside the one it began on."""
         assert self._now is not None
-        self._now[0].send(commands)
-        self._waiting.append(self._now)
+        base, work = self._now
+        lane = self._lanes[base + beside]
+        lane.send(commands)
+        self._waiting.append((lane, base, work))
 
-    def run(self, works: Iterable[Work], width: int = 1) -> Iterator[None]:
-        """Carries all out, at most `width` a lane at a time. Yields after each step."""
+    def run(self, works: Iterable[Work], width: int = 1, each: int = 1) -> Iterator[None]:
+        """Carries all out: at most `width` begin on a lane at a time, and on one of `each` lanes. Yields after each
+        step."""
         following = iter(works)
-        for lane in self._lanes * width:
-            self._begin(lane, following)
+        for base in [*range(0, self._number, each)] * width:
+            self._begin(base, following)
         while self._waiting:
-            self._now = self._waiting.popleft()
-            lane, work = self._now
+            lane, base, work = self._waiting.popleft()
+            self._now = (base, work)
             if not self._step(work, lane.receive()):
-                self._begin(lane, following)
+                self._begin(base, following)
             yield
 
-    def _begin(self, lane: Lane, following: Iterator[Work]) -> None:
+    def _begin(self, base: int, following: Iterator[Work]) -> None:
         """The next work that has something to wait for."""
         for work in following:
-            self._now = (lane, work)
+            self._now = (base, work)
             if self._step(work, None):
                 return
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from migrator.client import Arg, Command, checked
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
@@ -15,41 +16,55 @@ from migrator.ledger.lease import server_ms
 from migrator.models import IndexRepair, show
 from migrator.moves import NOW, Index, KeyMove
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import from_reply, read_words, to_items
+from migrator.moves.values import Value, from_reply, read_words, to_items
 from migrator.phases.markers import refusal
 from migrator.records.scores import format_score, parse_score
 from migrator.scripts import script
 
 
 @dataclass(frozen=True, slots=True)
-class _Wrong:
-    """A membership that does not follow from its record."""
+class Wrong:
+    """A membership that does not follow from its record, whose old value is `value`."""
 
     pair: Pair
-    items: list[bytes]
+    value: Value
     index: bytes
     member: bytes
     score: bytes | None  # None: it should not be a member; b"now": the time of the repair
 
 
-def missing(run: Run, *, limit: int) -> tuple[tuple[IndexRepair, ...], int]:
-    """The repairs `--repair-indexes` would make: the first few, and how many there are. Reads only."""
-    listed: list[IndexRepair] = []
-    total = 0
-    now = server_ms(run.client, run.names) // 1000
+@dataclass
+class Repairs:
+    """The repairs `--repair-indexes` would make at a time, in unix seconds: the first few, and how many there are."""
+
+    now: int = 0
+    limit: int = 0
+    listed: list[IndexRepair] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, found: Sequence[Wrong]) -> None:
+        self.total += len(found)
+        self.listed += [_repair(wrong, self.now) for wrong in found[: self.limit - len(self.listed)]]
+
+
+def repairs(run: Run, limit: int) -> Repairs:
+    """None yet."""
+    return Repairs(server_ms(run.client, run.names) // 1000, limit)
+
+
+def missing(run: Run, limit: int) -> Repairs:
+    """All that `--repair-indexes` would do. Reads only."""
+    found = repairs(run, limit)
     for family in run.families:
-        if not _indexes(family):
+        if not indexes_of(family):
             continue
         for pairs in _pages(run, family):
-            for wrong in _find(run, family, pairs):
-                total += 1
-                if len(listed) < limit:
-                    listed.append(_repair(wrong, now))
+            found.add(_find(run, family, pairs))
             run.stop.check()
-    return tuple(listed), total
+    return found
 
 
-def _repair(wrong: _Wrong, now: int) -> IndexRepair:
+def _repair(wrong: Wrong, now: int) -> IndexRepair:
     what = "remove" if wrong.score is None else "add"
     age = None
     if wrong.score not in (None, b"now"):
@@ -67,7 +82,7 @@ def repair(run: Run) -> int:
     """Repairs every index from the old shape, which is the truth; returns how many memberships were changed."""
     total = 0
     for number, family in enumerate(run.families):
-        if not _indexes(family):
+        if not indexes_of(family):
             continue
 
         def step(visit: Visit, family: Family = family) -> Iterator[Progress]:
@@ -82,34 +97,40 @@ def repair(run: Run) -> int:
 
 
 def has_any(run: Run) -> bool:
-    return any(_indexes(family) for family in run.families)
+    return any(indexes_of(family) for family in run.families)
 
 
-def _indexes(family: Family) -> tuple[Index, ...]:  # type: ignore[type-arg]
+def indexes_of(family: Family) -> tuple[Index, ...]:  # type: ignore[type-arg]
     return family.move.indexes if isinstance(family.move, KeyMove) else ()
 
 
-def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[_Wrong]:
+def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Wrong]:
     kind = family.kinds["old"]
     replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in pairs])
-    wanted: list[_Wrong] = []
+    mapped: list[tuple[Pair, Value, Value]] = []
     for pair, reply in zip(pairs, replies, strict=True):
         if isinstance(reply, Exception) or not reply:
             continue
         value = from_reply(kind, reply)
-        try:
-            mapped, _ = family.map_key(pair, value)
-        except Unmappable:
-            continue
-        for index in _indexes(family):
-            score = index.score(pair.key, mapped)
+        with suppress(Unmappable):
+            mapped.append((pair, value, family.map_key(pair, value)[0]))
+    return wrong_of(run, family, mapped)
+
+
+def wrong_of(run: Run, family: Family, mapped: Sequence[tuple[Pair, Value, Value]]) -> list[Wrong]:
+    """What is wrong of the memberships of records, given in both shapes: the old value and what it maps to."""
+    wanted: list[Wrong] = []
+    for index in indexes_of(family):
+        name = index.keys.format({})
+        for pair, value, new in mapped:
+            score = index.score(pair.key, new)
             text = None if score is None else b"now" if score is NOW else format_score(score)
-            wanted.append(_Wrong(pair, to_items(kind, value), index.keys.format({}), index.member(pair.key), text))
+            wanted.append(Wrong(pair, value, name, index.member(pair.key), text))
     scores = run.client.run([Command(w.index, ("ZSCORE", w.index, w.member)) for w in wanted])
     return [w for w, has in zip(wanted, scores, strict=True) if (checked(has) is None) != (w.score is None)]
 
 
-def _mend(run: Run, family: Family, found: Sequence[_Wrong]) -> int:
+def _mend(run: Run, family: Family, found: Sequence[Wrong]) -> int:
     """In one script where record and index share a slot; across slots, looked at again after the change."""
     done = 0
     for start in range(0, len(found), PAGE_COLLECTIONS):
@@ -122,14 +143,16 @@ def _mend(run: Run, family: Family, found: Sequence[_Wrong]) -> int:
     return done
 
 
-def _call(run: Run, family: Family, wrong: _Wrong) -> Command:
+def _call(run: Run, family: Family, wrong: Wrong) -> Command:
     guard = run.guard("expanded", "backfilled", "verified").args()
     what, score = ("remove", b"") if wrong.score is None else ("add", wrong.score)
-    args: list[Arg] = [*guard, family.kinds["old"], wrong.member, what, score, len(wrong.items), *wrong.items]
+    kind = family.kinds["old"]
+    items = to_items(kind, wrong.value)
+    args: list[Arg] = [*guard, kind, wrong.member, what, score, len(items), *items]
     return Command.eval(script("index"), [run.markers.key_for(wrong.pair.old), wrong.pair.old, wrong.index], args)
 
 
-def _mend_far(run: Run, family: Family, wrong: _Wrong) -> bool:
+def _mend_far(run: Run, family: Family, wrong: Wrong) -> bool:
     """ZADD NX, then the record is read again: ZREM if the membership is no longer true."""
     if wrong.score is None:
         changed = bool(run.client.one(wrong.index, "ZREM", wrong.index, wrong.member))
@@ -138,7 +161,7 @@ def _mend_far(run: Run, family: Family, wrong: _Wrong) -> bool:
         changed = bool(run.client.one(wrong.index, "ZADD", wrong.index, "NX", score, wrong.member))
     kind = family.kinds["old"]
     reply = run.client.run_one(wrong.pair.old, *read_words(kind, wrong.pair.old))
-    same = not isinstance(reply, Exception) and bool(reply) and to_items(kind, from_reply(kind, reply)) == wrong.items
+    same = not isinstance(reply, Exception) and bool(reply) and from_reply(kind, reply) == wrong.value
     if not same and wrong.score is not None and changed:
         run.client.one(wrong.index, "ZREM", wrong.index, wrong.member)
         return False

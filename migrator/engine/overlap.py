@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Protocol, TypeVar
 
 from migrator.client import LOST, Lanes, Reply, Work
@@ -37,27 +36,31 @@ class Collection(Protocol):
 
 
 def overlapped(
-    run: Run, visit: Visit, works: Works, told: list[T], *names: str, lanes: int = 1, width: int = 1
+    run: Run, visit: Visit, works: Works, told: list[T], *names: str, lanes: int = 1, width: int = 1, each: int = 1
 ) -> Iterator[T]:
     """Carries works out and passes on what they put in `told`; a lost connection ends it. `names`: the scripts they
-    call. Raises NodeRestartedError if the node is no longer the process whose page this is."""
+    call; `width` and `each` are those of `Lanes.run`. Raises NodeRestartedError if the node is no longer the process
+    whose page this is."""
     with suppress(*LOST), Lanes(visit.node, lanes) as open_lanes:
-        for _ in open_lanes.run(works(open_lanes, pinned(run, visit, open_lanes, *names)), width):
+        for _ in open_lanes.run(works(open_lanes, pinned(run, visit, open_lanes, *names)), width, each):
             yield from told
             told.clear()
     yield from told
     told.clear()
 
 
-def carry(
-    run: Run, visit: Visit, all_: Sequence[Collection], told: list[Progress], *names: str
-) -> Generator[Progress, None, Left]:
+def carry(run: Run, visit: Visit, all_: Sequence[Collection], told: list[Progress]) -> Generator[Progress, None, Left]:
     """Carries all out and passes on what they tell; returns what is to be done the other way."""
 
     def works(lanes: Lanes, seconds: float) -> Iterator[Work]:
-        return (one.work(lanes, partial(page_count, run, seconds)) for one in all_)
+        return (one.work(lanes, counting(run, seconds)) for one in all_)
 
-    yield from overlapped(run, visit, works, told, *names, width=WIDTH)
+    yield from overlapped(run, visit, works, told, width=WIDTH)
+    return undone(all_)
+
+
+def undone(all_: Sequence[Collection]) -> Left:
+    """Those that are to be done the other way."""
     return [(one.pair, one.cursor) for one in all_ if not one.done]
 
 
@@ -76,6 +79,19 @@ def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
     if any(run.client.process(info) != visit.run_id for info, *_ in answers):
         raise NodeRestartedError
     return seconds
+
+
+def may_transact(lanes: Lanes) -> bool:
+    """Whether there are transactions: without MULTI what follows it would be carried out at once.
+
+    Whoever had the connection before may have left it watching something that was written to since.
+    """
+    return all(answer == [b"OK", b"OK", []] for answer in lanes.ask(("UNWATCH",), ("MULTI",), ("EXEC",)))
+
+
+def counting(run: Run, seconds: float) -> Count:
+    """Members to ask for in the next page, each time anew. `seconds`: of a round trip."""
+    return lambda: page_count(run, seconds)
 
 
 def page_count(run: Run, seconds: float) -> int:

@@ -67,13 +67,18 @@ def plan(session: Session, ids: Sequence[str], through: Phase) -> PlanResult:
     return PlanResult(migrations=plans, namespace=session.names.namespace, through=through)
 
 
-def plan_one(session: Session, module: Module, entries: dict[str, Entry], through: Phase) -> MigrationPlan:
+def plan_one(
+    session: Session, module: Module, entries: dict[str, Entry], through: Phase, *, repairs: bool = True
+) -> MigrationPlan:
+    """What apply would do. Without `repairs` nothing is said of indexes, which costs a look at every record."""
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
     waits = blocked_by(module, session.modules, entries)
     ahead = entry.phase not in FORWARD or FORWARD.index(entry.phase) < FORWARD.index(through)
     counts, found = _look(run) if entry.phase in FORWARD[:4] else (Counts(estimate=0, low=0, high=0), _Findings())
-    repairs, total = indexes.missing(run, limit=REJECTED) if entry.phase in FORWARD[:5] else ((), 0)
+    told = indexes.Repairs()
+    if repairs and entry.phase in FORWARD[:5]:
+        told = indexes.missing(run, REJECTED)
     adapters = adapters_of(run)
     refused = [*_refused(run, found, adapters)] if entry.phase == "pending" else []
     sampled = max(1, found.sampled)
@@ -87,8 +92,8 @@ def plan_one(session: Session, module: Module, entries: dict[str, Entry], throug
         memory_bytes=counts.estimate * found.bytes_new // sampled,
         seconds=round(counts.estimate * found.seconds / sampled, 1),
         losses=tuple(loss for move in module.migration.moves for loss in move.losses),
-        index_repairs=repairs,
-        index_repairs_total=total,
+        index_repairs=tuple(told.listed),
+        index_repairs_total=told.total,
         risks=(*_adapter_risks(adapters), *_risks(run, found)),
         refused=tuple(refused),
         waits_for=waits,

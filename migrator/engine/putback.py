@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work
 from migrator.engine.copy import BACKWARD, KeyJob, MemberJob
-from migrator.engine.overlap import no_field_expires
+from migrator.engine.overlap import may_transact, no_field_expires
 from migrator.engine.run import Run
 from migrator.engine.walk import current_run_id
 from migrator.moves.family import Family, Pair
@@ -163,8 +163,7 @@ class PutBack(Generic[Batch]):
     @staticmethod
     def _open(lanes: Lanes, marker: bytes) -> bool:
         """Whether there are transactions, and expiries can be read exactly (Redis 7)."""
-        answers = lanes.ask(("PEXPIRETIME", marker), ("MULTI",), ("EXEC",))
-        return all(isinstance(at, int) and rest == [b"OK", []] for at, *rest in answers)
+        return all(isinstance(at, int) for (at,) in lanes.ask(("PEXPIRETIME", marker))) and may_transact(lanes)
 
     def _work(self, lanes: Lanes, marker: bytes, batch: Batch, following: Iterator[Batch]) -> Work:
         lanes.send(

@@ -13,7 +13,7 @@ from functools import partial
 
 from migrator.client import Lanes, Reply, ResponseError, Words, Work, pack_each
 from migrator.engine.copy import FORWARD
-from migrator.engine.overlap import overlapped
+from migrator.engine.overlap import may_transact, overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
@@ -56,12 +56,11 @@ class Transactions:
         return [pair for pair in pairs if id(pair) not in self._moved]
 
     def _learn(self, lanes: Lanes) -> bool:
-        """Whether there are transactions: without MULTI what follows it would be carried out at once. Before Redis 7
-        an expiry cannot be read exactly: a key that has one goes the other way."""
-        answers = lanes.ask(("PEXPIRETIME", self._marker), ("MULTI",), ("EXEC",))
-        exact = not any(isinstance(answer[0], ResponseError) for answer in answers)
+        """Whether there are transactions. Before Redis 7 an expiry cannot be read exactly: a key that has one goes the
+        other way."""
+        exact = not any(isinstance(at, ResponseError) for (at,) in lanes.ask(("PEXPIRETIME", self._marker)))
         self._expiry = "PEXPIRETIME" if exact else "PTTL"
-        return all(answer[1:] == [b"OK", []] for answer in answers)
+        return may_transact(lanes)
 
     @property
     def _marker(self) -> bytes:

@@ -36,12 +36,14 @@ class Family:
     """One move of a migration on one Redis."""
 
     def __init__(self, slots: Slots, names: Names, id: str, move: Move) -> None:
-        self._slots, self._names, self._id = slots, names, id
+        self._slots = slots
         self.move = move
         self.by_member = isinstance(move, MemberMove)
         self.same_name = isinstance(move, KeyMove) and move.same_name
         self.kinds: dict[Side, Kind] = {"old": move.source.kind, "new": move.target.kind}
         self.mode = "members" if self.by_member else "swap" if self.same_name else "key"
+        self._staged, self._retired = names.beside("staged", id), names.beside("old", id)
+        self._prefix = names.prefix
 
     @property
     def old_glob(self) -> bytes:
@@ -49,49 +51,51 @@ class Family:
 
     @property
     def new_glob(self) -> bytes:
-        return self._names.beside_glob("staged", self._id) if self.same_name else self.move.target.glob
+        return self._staged.glob if self.same_name else self.move.target.glob
 
     def retired_glob(self) -> bytes:
-        return self._names.beside_glob("old", self._id)
+        return self._retired.glob
 
     def from_old(self, name: bytes) -> Pair | None:
         """The record a source key belongs to; None for a key that is not one of this family, or is our own."""
-        if name.startswith(self._names.prefix):
+        if name.startswith(self._prefix):
             return None
         key = self.move.source.parse(name)
-        return self._pair(key) if key else None
+        if key is None:
+            return None
+        return Pair(key, name, self._staged.name(name, self._tag) if self.same_name else self.move.target.format(key))
 
     def from_new(self, name: bytes) -> Pair | None:
         """The record a target (or staged) key belongs to."""
         if self.same_name:
-            source = self._names.parse_beside("staged", self._id, name)
+            source = self._staged.key(name)
             return self.from_old(source) if source is not None else None
-        if name.startswith(self._names.prefix):
+        if name.startswith(self._prefix):
             return None
         target = self.move.target.parse(name)
         return self.from_old(self.move.source.format(target)) if target else None
 
     def has_old(self, name: bytes) -> bool:
         """Whether `from_old` knows the record, without making it."""
-        return not name.startswith(self._names.prefix) and self.move.source.matches(name)
+        return not name.startswith(self._prefix) and self.move.source.matches(name)
 
     def has_new(self, name: bytes) -> bool:
         """Whether `from_new` knows the record, without making it."""
         if self.same_name:
-            source = self._names.parse_beside("staged", self._id, name)
+            source = self._staged.key(name)
             return source is not None and self.has_old(source)
         return self.from_new(name) is not None
 
     def from_retired(self, name: bytes) -> Pair | None:
-        source = self._names.parse_beside("old", self._id, name)
+        source = self._retired.key(name)
         return self.from_old(source) if source is not None else None
 
     def retired(self, pair: Pair) -> bytes:
-        return self._names.beside("old", self._id, pair.key.raw, self._tag)
+        return self._retired.name(pair.key.raw, self._tag)
 
     def aside(self, pair: Pair) -> bytes:
         """Where a collection that is put back comes together; no key of a member move is staged otherwise."""
-        return self._staged(pair.key)
+        return self._staged.name(pair.key.raw, self._tag)
 
     def fault(self, pair: Pair) -> str:
         """Why this record cannot move at all, whatever it holds; else empty."""
@@ -102,14 +106,6 @@ class Family:
         if self.move.source.parse(pair.new) is not None:
             return "the target key matches the source template"
         return ""
-
-    def _pair(self, key: Key) -> Pair:
-        if self.same_name:
-            return Pair(key, key.raw, self._staged(key))
-        return Pair(key, key.raw, self.move.target.format(key))
-
-    def _staged(self, key: Key) -> bytes:
-        return self._names.beside("staged", self._id, key.raw, self._tag)
 
     def _tag(self, key: bytes) -> bytes:
         return self._slots.slot_tag(self._slots.slot(key))

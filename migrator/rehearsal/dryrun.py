@@ -15,6 +15,7 @@ from functools import partial, reduce
 from migrator.client import Client
 from migrator.engine import commands, decide, verify
 from migrator.engine.guards import blocked_by
+from migrator.engine.indexes import Repairs
 from migrator.engine.plan import plan_one
 from migrator.engine.session import Session
 from migrator.engine.sweep import any_old
@@ -140,17 +141,21 @@ class Trial:
         session = self._scratch.session()
         entries = session.entries()
         entry = entries.get(module.id) or Entry(id=module.id)
-        one = _Tried(module, entry.phase, _plan(session, module, entries), reached=entry.phase)
+        goes = not blocked_by(module, session.modules, entries) and entry.phase in FORWARD
+        # What is wrong with indexes is found with the mapping, which looks at every record as well.
+        one = _Tried(module, entry.phase, _plan(session, module, entries, repairs=not goes), reached=entry.phase)
         self.tried.append(one)
         if entry.phase == "contracted" and entry.swept:
             return
         if refusal := half_way(module, entry):
             one.plan = one.plan.model_copy(update={"refused": (*one.plan.refused, refusal)})
-        if blocked_by(module, session.modules, entries) or entry.phase not in FORWARD:
+        if not goes:
             return
         one.memory = TriedMemory(before=self._scratch.memory())
         with self._timed("map"):
             one.mapped = map_all(session.reader(module, entry))
+        if entry.phase != "contracted":
+            one.plan = one.plan.model_copy(update=_repairs(one.mapped.repairs))
         one.rejected = one.mapped.rejected
         if one.plan.refused:
             return
@@ -297,9 +302,13 @@ class Trial:
         )  # fmt: skip
 
 
-def _plan(session: Session, module: Module, entries: Mapping[str, Entry]) -> MigrationPlan:
+def _repairs(found: Repairs) -> dict[str, object]:
+    return {"index_repairs": tuple(found.listed), "index_repairs_total": found.total}
+
+
+def _plan(session: Session, module: Module, entries: Mapping[str, Entry], *, repairs: bool) -> MigrationPlan:
     """The plan, without what is about a server that is gone in a minute."""
-    plan = plan_one(session, module, dict(entries), "contracted")
+    plan = plan_one(session, module, dict(entries), "contracted", repairs=repairs)
     return plan.model_copy(update={"risks": tuple(risk for risk in plan.risks if risk.code not in _OF_THE_SERVER)})
 
 

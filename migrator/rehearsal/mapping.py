@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from migrator.client import Command, ResponseError, checked
+from migrator.engine import indexes
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import TOO_LARGE, foreign_type, key_batches
+from migrator.engine.plan import REJECTED
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.keys import Kind
@@ -35,6 +37,7 @@ class Mapped:
     rejected: Reasons = field(default_factory=Reasons)
     noted: Reasons = field(default_factory=Reasons)
     differences: Differences = field(default_factory=Differences)
+    repairs: indexes.Repairs = field(default_factory=indexes.Repairs)
 
     def reject(self, pair: Pair, member: bytes | None, reason: str) -> None:
         self.rejected.add(reason, pair.old, member)
@@ -45,7 +48,7 @@ class Mapped:
 
 def map_all(run: Run) -> Mapped:
     """Maps every record of a migration and back. Reads only; holds one batch in memory."""
-    found = Mapped()
+    found = Mapped(repairs=indexes.repairs(run, REJECTED))
     for family in run.families:
         run.observer.begin(f"{run.id}: map", None)
         visit = _members if family.by_member else _keys
@@ -64,12 +67,16 @@ def _keys(run: Run, family: Family, pairs: Sequence[Pair], found: Mapped) -> Non
     too_large: list[Pair] = []
     for batch in key_batches(run, family, "old", pairs, too_large):
         replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in batch])
+        mapped: list[tuple[Pair, Any, Any]] = []
         for pair, reply in zip(batch, replies, strict=True):
             if isinstance(reply, ResponseError):
                 _odd(run, family, pair, found)
             elif reply is not None and reply != []:
                 found.records += 1
-                _KeyTry(family, pair, found).play(from_reply(kind, reply))
+                value = from_reply(kind, reply)
+                if (new := _KeyTry(family, pair, found).play(value)) is not None:
+                    mapped.append((pair, value, new))
+        found.repairs.add(indexes.wrong_of(run, family, mapped))
     for pair in too_large:
         found.records += 1
         found.reject(pair, None, TOO_LARGE)
@@ -145,7 +152,8 @@ _OTHERWISE = "forward(inverse(forward(x))) is not forward(x)"
 
 
 class _KeyTry(_Try):
-    def play(self, old: Any) -> None:
+    def play(self, old: Any) -> Any:
+        """Tries one record; its new value, None if it has none."""
         family, pair, found = self.family, self.pair, self.found
         try:
             if self.fault:
@@ -153,16 +161,17 @@ class _KeyTry(_Try):
             new, notes = family.map_key(pair, old)
         except Unmappable as error:
             found.reject(pair, None, error.reason)
-            return
+            return None
         found.mapped += 1
         for note in notes:
             found.noted.add(note, pair.old)
         if not new and family.kinds["new"] != "string":
             found.noted.add(NOTHING, pair.old)
-            return
+            return new
         self.read(None, new)
         if self.move.inverse is not None:
             self._back(old, new)
+        return new
 
     def _back(self, old: Any, new: Any) -> None:
         family, pair = self.family, self.pair

@@ -32,7 +32,6 @@ from migrator.rehearsal.merge import merged
 from migrator.rehearsal.scratch import is_ours, scratch
 from migrator.snapshot.files import SnapshotFile
 from migrator.snapshot.load import is_rdb
-from migrator.snapshot.ndjson import encode
 
 LARGE = 8 << 20  # bytes of a file; below, a second process costs more than it saves
 _POLL = 0.05
@@ -96,10 +95,9 @@ def split(path: Path, shares: Shares, number: int, home: Path) -> tuple[list[Pat
     paths, everywhere = [home / f"share-{n}.ndjson" for n in range(number)], 0
     with ExitStack() as stack:
         files = [stack.enter_context(one.open("wb")) for one in paths]
-        for line in SnapshotFile(path):
+        for line, raw in SnapshotFile(path).lines():
             mine = shares.of(line.key)
             everywhere += len(mine) > 1 and line.part == 0
-            raw = encode(line)
             for share in mine:
                 files[share].write(raw)
     return paths, everywhere

@@ -49,7 +49,7 @@ class Families:
         if not key.startswith(names.prefix):
             return self._named(key) or self._unnamed(key)
         beside = _BESIDE.match(key, len(names.prefix))
-        record = names.parse_beside(beside[1].decode(), beside[2].decode(), key) if beside else None
+        record = names.beside(beside[1].decode(), beside[2].decode()).key(key) if beside else None
         if beside is None or record is None:
             return Found("(migrator)", key, own=True)
         inner = self._named(record) or self._unnamed(record)

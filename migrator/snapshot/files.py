@@ -61,7 +61,11 @@ class SnapshotFile:
         self.end: End | None = None
 
     def __iter__(self) -> Iterator[Line]:
-        """Its records, in memory a line at a time.
+        """Its records, as `lines` has them."""
+        return (line for line, _ in self.lines())
+
+    def lines(self) -> Iterator[tuple[Line, bytes]]:
+        """Its records, and the bytes each stands as, in memory a line at a time.
 
         Raises UsageError for a file that is missing, damaged, cut short, out of order, or no snapshot.
         """
@@ -75,7 +79,8 @@ class SnapshotFile:
                 continue
             line = decode(raw, f"{self.path}:{number}")
             _follows(before, line, f"{self.path}:{number}")
-            yield (before := line)
+            before = line
+            yield line, raw
         if number == 0:
             raise UsageError(f"{self.path} is empty", next="take a snapshot with: migrator snapshot take FILE")
         if self.header and (self.end is None or self.end.lines != number - 2):

@@ -1,4 +1,4 @@
-"""Checks of the scripts, taken out one by one, each with a group of actors that goes wrong without it.
+"""Checks of scripts and engine, taken out one by one, each with a group of actors that goes wrong without it.
 
 Not here, because leaving them out changes nothing an application or the tool could see:
 - "vanished" in the copying scripts: a record that is gone is none that was mapped, so the compare-and-set refuses it.
@@ -8,13 +8,16 @@ Not here, because leaving them out changes nothing an application or the tool co
   model of the protocol.
 - the fence in the guard: what it stops within one epoch another check would stop too, or it is what the successor does
   as well. It is how a process learns that it was replaced, see tests/test_fencing.py.
+- the count of deletions: a window of one member is watched since before it was read, see tests/test_overlap.py.
 """
 
 from __future__ import annotations
 
+from migrator.engine.windows import Collection
+from migrator.phases.markers import Guard
 from tests.explorer import cases
 from tests.explorer.case import Case
-from tests.explorer.mutation import Mutation
+from tests.explorer.mutation import Left, Mutation
 from tests.explorer.scene import Change
 
 _TYPES = (
@@ -47,13 +50,13 @@ MUTATIONS = (
     Mutation("guard: the epoch", "if m[2] ~= ARGV[2] or not string", "if not string",
              Case("key", "contracted", ("late removal", "there again"))),
     # Copying without comparing.
-    Mutation("window: the guard", "if refused then return refused end\nif (redis.call", "if (redis.call",
-             Case("members", "expanded", ("quick batch", "rollback to pending"))),
-    Mutation("window: the count of deletions", "if (redis.call('HGET', KEYS[1], 'deletes') or '0') ~= ARGV[7] then "
-             "return {'deletes'} end\n", "", _DELETED),
-    Mutation("window: only what is not there", "'ZADD', KEYS[3], 'NX', unpack", "'ZADD', KEYS[3], unpack",
-             Case("members", "expanded", ("quick batch", "set"))),
-    Mutation("window: the expiry", "set_expiry(KEYS[3], expiry(KEYS[2]))\nreturn added", "return added",
+    Left("window: the guard", Guard, "allows", lambda _: True,
+         Case("members", "expanded", ("quick batch", "rollback to pending"))),
+    Left("window: the marker is watched", Collection, "_watching", lambda words: [*words[:1], ("ECHO", "OK"), words[2]],
+         _DELETED),
+    Left("window: only what is not there", Collection, "_adding", lambda words: (*words[:2], *words[3:]),
+         Case("members", "expanded", ("quick batch", "set"))),
+    Mutation("window: the expiry", "set_expiry(KEYS[2], expiry(KEYS[1]))\nreturn 1", "return 1",
              Case("members", "expanded", ("quick batch", "get"), "mortal")),
     Mutation("removal: it is counted", "  if phase == 'expanded' then redis.call('HINCRBY'", "  if false then "
              "redis.call('HINCRBY'", _DELETED),

@@ -71,7 +71,7 @@ def picture(scene: Scene) -> Picture:
     states = [(entry.phase, entry.epoch), *([(entry.intent.phase, entry.intent.epoch)] if entry.intent else [])]
     agrees = (phase.decode(), int(epoch)) in states
     swept = phase == b"contracted" and not checksum
-    beside = NAMES.beside("aside", scene.module.id, QUEUE, lambda _: b"0")
+    beside = NAMES.beside("aside", scene.module.id).name(QUEUE, lambda _: b"0")
     indexes = jobs.indexes(scene.do, beside) if scene.move == "jobs" else None
     return Picture(phase.decode(), int(epoch), swept, entry.cleaning, agrees, old, new, final, retired, tuple(faults),
                    indexes)  # fmt: skip

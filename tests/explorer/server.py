@@ -181,7 +181,8 @@ class _Connection:
         name = words[0]
         if name == b"EXEC":
             queued, self._queued = self._queued or [], None
-            return self._pool.ask((name, tuple(self._watches), tuple(queued)))
+            watches, self._watches = tuple(self._watches), []
+            return self._pool.ask((name, watches, tuple(queued)))
         if self._queued is not None:
             self._queued.append(tuple(words))
             return b"QUEUED"

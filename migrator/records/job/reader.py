@@ -6,20 +6,35 @@ import re
 from collections.abc import Mapping
 
 from migrator.errors import Unmappable
-from migrator.records.dates import parse_iso
+from migrator.records.dates import pad_usual, parse_iso
 from migrator.records.job.fields import DEFAULTS, STATUS_NUMBERS, int32
 from migrator.records.job.to_hash import hash_from_json
+from migrator.records.job.usual import usual_hash
 from migrator.records.split import is_json, split
 
 # Seven fraction digits: dates are compared as text where that is quicker, and `.12` sorts behind `.1199999`.
 _SEVEN = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{7}"
-_OFFSET = re.compile(_SEVEN + rb"[+-][0-9]{2}:[0-9]{2}").fullmatch
-_UTC = re.compile(_SEVEN + rb"Z").fullmatch
-_DATES = dict.fromkeys((b"CreatedAt", b"StartedAt", b"CompletedAt", b"LastUpdatedAt"), _OFFSET)
-_DATES[b"RetryDelayUntil"] = _UTC
+_SHIFTED = re.compile(_SEVEN + rb"[+-][0-9]{2}:[0-9]{2}").fullmatch
+
+
+def _offset(value: bytes) -> bool:
+    """Whether it is a date with 7 fraction digits and an offset."""
+    if len(value) == 33 and pad_usual(value):  # of UTC, which takes a fifth of the rest
+        return True
+    return _SHIFTED(value) is not None and parse_iso(value) is not None
+
+
+def _utc(value: bytes) -> bool:
+    """Whether it is a date with 7 fraction digits and `Z`."""
+    return len(value) == 28 and value.endswith(b"Z") and pad_usual(value[:-1] + b"+00:00") is not None
+
+
+_DATES = dict.fromkeys((b"CreatedAt", b"StartedAt", b"CompletedAt", b"LastUpdatedAt"), _offset)
+_DATES[b"RetryDelayUntil"] = _utc
 _ALWAYS = (b"Id", b"CreatedAt", b"LastUpdatedAt")
 _FIELDS = (*_ALWAYS, *(name.encode() for name in DEFAULTS))
 _NESTED = {b"Headers": b"{", b"RouteParams": b"{", b"QueryParams": b"[", b"Error": b"{"}
+_FIRST = re.compile(rb'\{"[Ii]d":"([^"\\]*)"').match  # where processes of all eras wrote the id
 WHOLE = "the job as a whole"
 
 
@@ -41,7 +56,7 @@ def read_hash(job_id: bytes, fields: Mapping[bytes, bytes]) -> None:
             raise Unmappable(f"{field.decode()} is not JSON of its kind")
     for field, sound in _DATES.items():
         value = fields[field]
-        if value and (sound(value) is None or parse_iso(value) is None):
+        if value and not sound(value):
             raise Unmappable(f"{field.decode()} is not a date with 7 fraction digits and its zone")
 
 
@@ -56,6 +71,9 @@ def lost(old: bytes, again: bytes) -> list[str]:
 
 def _read(text: bytes) -> dict[bytes, bytes]:
     """The fields of a job under the id it states."""
+    first = _FIRST(text)
+    if first is not None and (usual := usual_hash(first[1], text)) is not None:
+        return usual
     properties, _ = split(text)
     stated = next((value for name, value in properties.items() if name.lower() == "id"), b'""')
     return hash_from_json(stated.strip(b'"'), text)[0]
