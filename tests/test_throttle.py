@@ -191,6 +191,16 @@ def test_batches_are_small_beside_an_application_and_large_without_one(here):
     assert 1 < shared < alone / 3
 
 
+def test_it_begins_gently_before_it_knows_what_a_record_costs(here):
+    slept: list[float] = []
+    client = connect(here.url)
+    for limits, rests in ((PRODUCTION, True), (replace(PRODUCTION, longest=None), False)):
+        throttle = Throttle(client, limits, lambda _: None, sleep=slept.append)
+        throttle.between(client.nodes()[0], 100, lambda: None)
+        assert (throttle.at_once(100_000, 1) < 100, sum(slept) > 0.001) == (rests, rests)
+        slept.clear()
+
+
 @pytest.fixture
 def shell(server, tmp_path):
     put(server, b"{t}:times:a", {b"field-%d" % n: b"%d" % n for n in range(3000)})

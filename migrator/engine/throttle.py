@@ -18,6 +18,7 @@ SHARED = 0.2e-3  # the same beside an application: what a request may wait for, 
 # about as much again, and the server works on what is under way while it rests: with 4 it is free for others more than
 # half of the time. Measured, at 2,000 requests a second: p99 of 100 to 300 ms with 1, of 2 to 5 ms with 4, 0.5 without.
 RESTS = 4
+_GUESS = 20e-6  # seconds of the server's time a record, until it is known: about what a job costs, so nobody is hurried
 _FIRST, _EVERY = 0.1, 1.0  # seconds between two looks, at the beginning and later
 _AGAIN = 0.25  # seconds between two looks in a pause
 _NEAR = 0.5e-3  # seconds a PING takes within a data centre
@@ -56,9 +57,9 @@ class Throttle:
 
     def at_once(self, most: int, least: int) -> int:
         """Records a batch."""
-        if not self._cost:
+        if not self._gentle and not self._cost:
             return max(least, most // 4)
-        return max(least, min(most, int((SHARED if self._gentle else ALONE) / self._cost)))
+        return max(least, min(most, int((SHARED if self._gentle else ALONE) / (self._cost or _GUESS))))
 
     @property
     def steps(self) -> int:
@@ -81,7 +82,7 @@ class Throttle:
             if why and self._limits.longest is not None:
                 self._pause(node, why, self._limits.longest, tick)
         if self._gentle and records:
-            self._sleep(RESTS * records * self._cost)
+            self._sleep(RESTS * records * (self._cost or _GUESS))
 
     def _look(self, node: Node) -> str:
         """Why to pause, if there is a reason. Learns what a record costs and whether others are served."""
