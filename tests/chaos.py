@@ -165,7 +165,7 @@ def live(
         process = subprocess.Popen(command, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
         try:
             while process.poll() is None:
-                rss = max(rss, _peak(process.pid))
+                rss = max(rss, peak(process.pid))
                 lived = time.monotonic() - start
                 if kill_now(lived):
                     process.kill()
@@ -179,7 +179,7 @@ def live(
     return Life(process.returncode, lived, rss, (home / "out").read_text(), (home / "err").read_text())
 
 
-def _peak(pid: int) -> int:
+def peak(pid: int) -> int:
     """The most memory a process ever had, in kB."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
