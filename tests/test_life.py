@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.snapshot.backup import lines
-from tests.support import Tool, guid, job, own_keys, picture, put, seen, shipped, shipped_tool
+from tests.support import MEMBERS, Tool, guid, job, own_keys, picture, put, seen, shipped, shipped_tool, tool_for
 
 TICKS = 638960564401234567  # no double is this number: the exact digits are only in the hash
 
@@ -162,3 +162,16 @@ def test_a_life_on_every_server(every_server, tmp_path):
     assert len(picture(every_server)) == len(before)
     assert (tool.rollback("0001", "pending"), tool.rollback("0002", "pending")) == ("pending", "pending")
     assert picture(every_server) == before
+
+
+def test_a_template_that_captures_nothing_is_one_key_in_both_shapes(client, tmp_path):
+    put(client, b"{t}:times", {b"a": b"1", b"b": b"2"})
+    tool = tool_for(client, tmp_path, MEMBERS.replace(":times:{name}", ":times").replace(":sorted:{name}", ":sorted"))
+    assert tool.apply(through="backfill").migrations[0].tally.moved == 2
+    client.raw.zadd(b"{t}:sorted", {b"extra": 1.0})
+    assert (tool.verify().compared, tool.verify().extra) == (3, 1)
+    client.raw.zrem(b"{t}:sorted", b"extra")
+    tool.apply(through="verify")
+    tool.rollback(to="pending")
+    assert not client.raw.exists(b"{t}:sorted")
+    assert client.raw.hgetall(b"{t}:times") == {b"a": b"1", b"b": b"2"}

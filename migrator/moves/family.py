@@ -73,7 +73,7 @@ class Family:
         if name.startswith(self._prefix):
             return None
         target = self.move.target.parse(name)
-        return self.from_old(self.move.source.format(target)) if target else None
+        return self.from_old(self.move.source.format(target)) if target is not None else None
 
     def has_old(self, name: bytes) -> bool:
         """Whether `from_old` knows the record, without making it."""
