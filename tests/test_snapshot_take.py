@@ -7,7 +7,7 @@ import stat
 import pytest
 from redis.exceptions import ResponseError
 
-from migrator.client import Client, Command, connect
+from migrator.client import Client, connect
 from migrator.errors import RefusedError, UsageError
 from migrator.snapshot.families import Families
 from migrator.snapshot.files import SnapshotFile
@@ -295,14 +295,13 @@ def test_a_sample_that_is_none_is_refused(text):
 def test_keys_of_types_nobody_knows_are_left_out_and_said(server, tmp_path, monkeypatch):
     put(server, b"k", b"v")
     put(server, b"odd", b"v")
-    run = Client.run
+    each = Client.each
 
-    def typed(self, commands):
-        answers = run(self, commands)
-        odd = Command(b"odd", ("TYPE", b"odd"))
-        return [b"ReJSON-RL" if command == odd else answer for command, answer in zip(commands, answers, strict=True)]
+    def typed(self, name, keys, *rest):
+        answers = each(self, name, keys, *rest)
+        return [b"ReJSON-RL" if (name, key) == ("TYPE", b"odd") else a for key, a in zip(keys, answers, strict=True)]
 
-    monkeypatch.setattr(Client, "run", typed)
+    monkeypatch.setattr(Client, "each", typed)
     told = taken(server, tmp_path / "file")
     assert (told.records, told.notes) == (1, ("left out: 1 key of type ReJSON-RL",))
 

@@ -154,8 +154,8 @@ def test_a_record_that_dies_between_two_reads_of_the_backup_is_not_made_immortal
     class Reads:
         """A client between whose reads the record dies."""
 
-        def run(self, batch):
-            replies = tool.client.run(batch)
+        def each(self, *words):
+            replies = tool.client.each(*words)
             client.raw.execute_command("DEL", TEXT)
             return replies
 

@@ -32,6 +32,7 @@ def test_values_and_names_of_any_length():
 @given(st.lists(WORDS), st.lists(st.one_of(WORDS, st.integers()), max_size=3))
 def test_one_command_for_many_keys(keys, rest):
     assert pack_each("GETRANGE", keys, *rest) == [_packed("GETRANGE", key, *rest) for key in keys]
+    assert pack_each("MEMORY USAGE", keys, *rest) == [_packed("MEMORY", "USAGE", key, *rest) for key in keys]
 
 
 def test_what_is_packed_already_stays_as_it_is():

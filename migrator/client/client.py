@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from redis.exceptions import (
 )
 
 from migrator.client.topology import Cluster, Single
-from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, where
+from migrator.client.wire import Arg, Command, Node, Reply, checked, exchange, pack_each, where
 from migrator.errors import NodeGoneError, RefusedError, UnreachableError
 from migrator.keys import SLOTS, Kind, slot_of, slot_tags
 from migrator.scripts import Script
@@ -143,6 +144,16 @@ class Client:
             if pending:
                 wait.pause()
         return replies
+
+    def each(self, name: str, keys: Sequence[bytes], *rest: Arg) -> list[Reply]:
+        """One reading command for each of many keys, which stand behind its name: the replies, as of `run`."""
+        if keys and not self.cluster:
+            with suppress(*LOST):
+                replies = exchange(self.nodes()[0], pack_each(name, keys, *rest))
+                if not any(isinstance(reply, ResponseError) for reply in replies):
+                    return replies
+        words = name.split()
+        return self.run([Command(key, (*words, key, *rest)) for key in keys])
 
     def one(self, key: bytes, *args: Arg) -> Reply:
         """One command; a refusal is raised."""

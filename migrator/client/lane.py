@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
 
-import hiredis
-import redis
 from redis.exceptions import ResponseError
 
-from migrator.client.wire import Arg, Node, Reply, Words, pack
+from migrator.client.wire import Arg, Node, Replies, Reply, Words, pack
 
 # Sends requests through a `Lanes`, on the lane it began on or beside it; each bare `yield` waits for the answer to
 # the oldest of its own.
 Work = Generator[None, list[Reply], None]
 
 
-_BYTES = 64 * 1024  # read at a time
-
-
 class Lane:
-    """A connection of its own. What is read and written on it, the same server process reads and writes.
-
-    It reads replies by itself: redis-py's layers around its parser take three times as long as the parser (measured:
-    9 and 3 µs a reply under a profiler), and a backfill reads several replies a record.
-    """
+    """A connection of its own. What is read and written on it, the same server process reads and writes."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._connection = node.pool.get_connection()
-        self._reader = hiredis.Reader(replyError=ResponseError)
+        self._replies = Replies(self._connection, ResponseError)
         self._owed: deque[int] = deque()
 
     def send(self, commands: Sequence[Words]) -> None:
@@ -41,20 +31,7 @@ class Lane:
 
     def receive(self) -> list[Reply]:
         """The answer to the oldest request; a refusal is a value."""
-        gets, replies = self._reader.gets, list[Reply]()
-        for _ in range(self._owed.popleft()):
-            # False: it is not whole yet. No reply is False in RESP2.
-            while (reply := gets()) is False:
-                self._feed()
-            replies.append(reply)
-        return replies
-
-    def _feed(self) -> None:
-        socket: Any = self._connection._sock
-        read = socket.recv(_BYTES)
-        if not read:
-            raise redis.ConnectionError("the server closed the connection")
-        self._reader.feed(read)
+        return self._replies.take(self._owed.popleft())
 
     def close(self, *, whole: bool) -> None:
         """`whole`: nothing is under way, and the connection is as it was."""

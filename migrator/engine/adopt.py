@@ -37,7 +37,7 @@ def adopt(run: Run) -> bool:
 
 def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     kind, base = family.kinds["new"], run.options.backup
-    types = run.client.run([Command(pair.new, ("TYPE", pair.new)) for pair in pairs])
+    types = run.client.each("TYPE", [pair.new for pair in pairs])
     for pair, reply in zip(pairs, types, strict=True):
         if checked(reply).decode() not in (kind, "none"):
             raise RefusedError(

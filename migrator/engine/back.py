@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from migrator.client import Command, checked
+from migrator.client import checked
 from migrator.engine.adopt import adopted, adopted_back, forget_adopted
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import unlink
@@ -136,7 +136,7 @@ def _clean_once(run: Run, family: Family, name: str) -> int:
     guard = run.guard("pending")
 
     def step(visit: Visit) -> Iterator[Progress]:
-        types = run.client.run([Command(key, ("TYPE", key)) for key in visit.keys])
+        types = run.client.each("TYPE", visit.keys)
         mine = [k for k, t in zip(visit.keys, types, strict=True) if checked(t).decode() == family.kinds["new"]]
         pairs = [(key, pair) for key in mine if (pair := family.from_new(key)) is not None]
         kept = adopted(run, family, [pair for _, pair in pairs])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from migrator.client import Arg, Command, checked
+from migrator.client import Arg, checked
 from migrator.engine import bulk
 from migrator.engine.alike import round_one
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
@@ -212,7 +212,7 @@ def _new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         pairs = outcome.pairs(run, map(family.from_new, visit.keys))
         if not outcome.wanted():
             return
-        exists = run.client.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
+        exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
         found = [d for d in judge_keys(run, family, suspects) if d.verdict == "extra"]
         if outcome.drop_extras and outcome.repair is not None and found:

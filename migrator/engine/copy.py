@@ -16,12 +16,12 @@ from migrator.moves.values import (
     MemberValue,
     Value,
     ask_words,
-    count_words,
+    count_each,
     digest,
     from_reply,
     member_from_wire,
     member_to_wire,
-    read_words,
+    read_each,
     to_items,
 )
 from migrator.phases import Phase
@@ -110,8 +110,10 @@ def key_batches(
 
 def _sizes(run: Run, kind: Kind, names: Sequence[bytes]) -> list[int]:
     """Bytes of each key; 0 for what is gone, of another type, or not to be asked."""
-    words = [count_words(kind, n) if kind == "string" else ("MEMORY", "USAGE", n, "SAMPLES", 5) for n in names]
-    replies = run.client.run([Command(name, word) for name, word in zip(names, words, strict=True)])
+    if kind == "string":
+        replies = count_each(run.client, kind, names)
+    else:
+        replies = run.client.each("MEMORY USAGE", names, "SAMPLES", 5)
     return [reply if isinstance(reply, int) else 0 for reply in replies]
 
 
@@ -139,7 +141,7 @@ def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Coun
 def _read_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair], counts: Counter[str]) -> list[KeyJob]:
     kind = family.kinds[way.truth]
     names = [way.names(pair)[0] for pair in pairs]
-    replies = run.client.run([Command(name, read_words(kind, name)) for name in names])
+    replies = read_each(run.client, kind, names)
     jobs: list[KeyJob] = []
     odd: list[Pair] = []
     for pair, reply in zip(pairs, replies, strict=True):
@@ -171,7 +173,7 @@ def _map_key(run: Run, family: Family, way: Way, pair: Pair, reply: Reply, count
 
 def _count_odd(run: Run, family: Family, pairs: Sequence[Pair], counts: Counter[str]) -> None:
     """Keys of another type: where both shapes have one name, the target's type is a record that is there already."""
-    replies = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+    replies = run.client.each("TYPE", [pair.old for pair in pairs])
     for pair, reply in zip(pairs, replies, strict=True):
         is_type = checked(reply).decode()
         if is_type == "none":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from migrator.client import Client, Command, Reply, ResponseError, checked, slot_moved
+from migrator.client import Client, Reply, ResponseError, checked, slot_moved
 from migrator.keys import Kind
-from migrator.moves.values import read_words, scan_words
+from migrator.moves.values import read_each, scan_words
 from migrator.snapshot.ndjson import Line
 
 PAGE = 1000
@@ -17,7 +17,7 @@ _GONE = -2
 
 def expiries(client: Client, keys: Sequence[bytes]) -> list[int]:
     """Absolute expiry of each key in unix ms, -1 for none, -2 for no key. Before Redis 7, from PTTL and TIME."""
-    replies = client.run([Command(key, ("PEXPIRETIME", key)) for key in keys])
+    replies = client.each("PEXPIRETIME", keys)
     if not any(isinstance(reply, ResponseError) for reply in replies):
         return replies
     return [_from_pttl(client, key) for key in keys]
@@ -34,7 +34,7 @@ def _at(expires: int) -> int | None:
 
 def bounded(client: Client, db: int, kind: Kind, names: Sequence[tuple[bytes, bytes]]) -> list[Line]:
     """Whole keys of a KeyMove: (name in Redis, name in the backup) each. Those that are gone are left out."""
-    replies = client.run([Command(name, read_words(kind, name)) for name, _ in names])
+    replies = read_each(client, kind, [name for name, _ in names])
     at = expiries(client, [name for name, _ in names])
     return [
         Line(db, shown, kind, _at(expires), [reply] if kind == "string" else reply)

@@ -16,7 +16,7 @@ from migrator.ledger.lease import server_ms
 from migrator.models import IndexRepair, show
 from migrator.moves import NOW, Index, KeyMove
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import Value, from_reply, read_words, to_items
+from migrator.moves.values import Value, from_reply, read_each, read_words, to_items
 from migrator.phases.markers import refusal
 from migrator.records.scores import format_score, parse_score
 from migrator.scripts import script
@@ -106,7 +106,7 @@ def indexes_of(family: Family) -> tuple[Index, ...]:  # type: ignore[type-arg]
 
 def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Wrong]:
     kind = family.kinds["old"]
-    replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in pairs])
+    replies = read_each(run.client, kind, [pair.old for pair in pairs])
     mapped: list[tuple[Pair, Value, Value]] = []
     for pair, reply in zip(pairs, replies, strict=True):
         if isinstance(reply, Exception) or not reply:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from migrator.client import Command, ResponseError, checked
+from migrator.client import ResponseError, checked
 from migrator.engine import indexes
 from migrator.engine.alive import adapters_of, left_behind, other_mappings
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
@@ -24,7 +24,7 @@ from migrator.models import Counts, Example, MigrationPlan, PlanResult, Rejected
 from migrator.moves import KeyMove
 from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
-from migrator.moves.values import count_words, from_reply, members_from_page, read_words, scan_words
+from migrator.moves.values import count_each, from_reply, members_from_page, read_each, scan_words
 from migrator.phases import FORWARD, Phase
 from migrator.phases.announced import Announced
 
@@ -153,7 +153,7 @@ def wilson(share: float, drawn: int) -> tuple[float, float]:
 
 def _count_members(run: Run, family: Family, keys_counted: Counts, keys: list[bytes]) -> Counts:
     kind = family.kinds["old"]
-    replies = run.client.run([Command(key, count_words(kind, key)) for key in keys])
+    replies = count_each(run.client, kind, keys)
     sizes = [reply for reply in replies if isinstance(reply, int)]
     members = sum(sizes)
     if keys_counted.low == keys_counted.high == len(keys):
@@ -185,9 +185,9 @@ def _sample(run: Run, family: Family, keys: list[bytes], found: _Findings) -> No
 
 def _sample_keys(run: Run, family: Family, pairs: Sequence[Pair], found: _Findings) -> None:
     kind = family.kinds["old"]
-    sizes = run.client.run([Command(p.old, ("MEMORY", "USAGE", p.old)) for p in pairs])
+    sizes = run.client.each("MEMORY USAGE", [p.old for p in pairs])
     readable = [p for p, size in zip(pairs, sizes, strict=True) if not isinstance(size, int) or size < MAX_BYTES]
-    replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in readable])
+    replies = read_each(run.client, kind, [pair.old for pair in readable])
     for pair, reply in zip(readable, replies, strict=True):
         if isinstance(reply, ResponseError):
             _odd(run, family, pair, found)
@@ -298,7 +298,7 @@ def _targets_there(run: Run, family: Family) -> Iterator[Remark]:
     right = 0
     for keys in run.client.pages(family.new_glob, PAGE_KEYS):
         names = [key for key in keys if family.from_new(key) is not None]
-        types = run.client.run([Command(key, ("TYPE", key)) for key in names])
+        types = run.client.each("TYPE", names)
         for name, reply in zip(names, types, strict=True):
             if (is_type := checked(reply).decode()) not in (family.kinds["new"], "none"):
                 yield Remark(code="target-type", text=f"{show(name)} exists and is a {is_type}",

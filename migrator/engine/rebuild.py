@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.client import Arg, Command, checked
+from migrator.client import Arg, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import Outcome, compare, member_batches, scan
@@ -218,7 +218,7 @@ def _from_inverse(run: Run, family: Family, number: int) -> None:
 def _absent_keys(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
-        exists = run.client.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
+        exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         absent = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
         yield Progress({"scanned": len(pairs) - len(absent)})
         for batch in key_batches(run, family, "new", absent):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from migrator.client import Client, Command, checked
+from migrator.client import Client, checked
 from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
 from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
@@ -207,7 +207,7 @@ class Session:
     def _new_shape(self, family: Family, keys: set[bytes]) -> bool:
         """Whether any of these keys is a record in the new shape, also under the name both shapes share."""
         mine = [key for key in keys if family.has_old(key) or family.has_new(key)]
-        types = self.client.run([Command(key, ("TYPE", key)) for key in mine])
+        types = self.client.each("TYPE", mine)
         return any(
             family.kinds["new"] == checked(reply).decode() and (family.same_name or family.has_new(key))
             for key, reply in zip(mine, types, strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from migrator.client import Command
 from migrator.engine.alive import adapters_of
 from migrator.engine.census import Counted
 from migrator.engine.guards import blocked_by, reached
@@ -28,7 +27,7 @@ from migrator.models import (
 )
 from migrator.moves.family import Family, Pair
 from migrator.moves.loader import Module
-from migrator.moves.values import count_words
+from migrator.moves.values import count_each
 from migrator.phases import Phase
 
 FEW_KEYS = 200_000  # in all: SCAN looks at so many in a fraction of a second
@@ -240,7 +239,7 @@ def _count(run: Run, family: Family) -> tuple[int, int]:
 def _estimate(run: Run, family: Family) -> tuple[int, int]:
     """The same from random keys."""
     drawn = random_keys(run.client, SAMPLE_KEYS)
-    types = [reply.decode() for reply in run.client.run([Command(key, ("TYPE", key)) for key in drawn])]
+    types = [reply.decode() for reply in run.client.each("TYPE", drawn)]
     found = list(zip(drawn, types, strict=True))
     old = sum(kind == family.kinds["old"] and family.has_old(key) for key, kind in found)
     new = sum(
@@ -288,6 +287,6 @@ def _counts(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[int],
     """Members of each, in the old shape and in the new; 0 for what is not there or of another type."""
     both: list[list[int]] = []
     for kind, names in ((family.kinds["old"], [p.old for p in pairs]), (family.kinds["new"], [p.new for p in pairs])):
-        replies = run.client.run([Command(name, count_words(kind, name)) for name in names])
+        replies = count_each(run.client, kind, names)
         both.append([reply if isinstance(reply, int) else 0 for reply in replies])
     return both[0], both[1]

@@ -238,7 +238,7 @@ def save_native(run: Run, epoch: int) -> None:
         saving: list[Backup] = []
 
         def step(visit: Visit, family: Family = family, saving: list[Backup] = saving) -> Iterator[Progress]:
-            types = run.client.run([Command(key, ("TYPE", key)) for key in visit.keys])
+            types = run.client.each("TYPE", visit.keys)
             is_new = [checked(reply).decode() == family.kinds["new"] for reply in types]
             keys = [k for k, new in zip(visit.keys, is_new, strict=True) if new and family.has_old(k)]
             if keys and not saving:
@@ -257,7 +257,7 @@ def any_old(run: Run) -> bool:
     for family in run.families:
         for keys in run.client.pages(family.old_glob, PAGE_KEYS):
             pairs, _ = parse_old(family, keys)
-            types = run.client.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+            types = run.client.each("TYPE", [pair.old for pair in pairs])
             if any(checked(reply).decode() == family.kinds["old"] for reply in types):
                 return True
             run.tick()

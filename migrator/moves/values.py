@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from migrator.client import Arg, Reply, Words, pack_pairs
+from migrator.client import Arg, Client, Reply, Words, pack_pairs
 from migrator.keys import Kind
 from migrator.records.scores import format_score, parse_score
 
 Value = Any  # bytes, dict[bytes, bytes], list[bytes], set[bytes] or dict[bytes, float], by kind
 MemberValue = Any  # bytes (hash), float (zset) or None (set)
 
-_READ: dict[Kind, Callable[[bytes], tuple[Arg, ...]]] = {
-    "string": lambda key: ("GET", key),
-    "hash": lambda key: ("HGETALL", key),
-    "list": lambda key: ("LRANGE", key, 0, -1),
-    "set": lambda key: ("SMEMBERS", key),
-    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+_READ: dict[Kind, tuple[str, tuple[Arg, ...]]] = {
+    "string": ("GET", ()),
+    "hash": ("HGETALL", ()),
+    "list": ("LRANGE", (0, -1)),
+    "set": ("SMEMBERS", ()),
+    "zset": ("ZRANGE", (0, -1, "WITHSCORES")),
 }
 _SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
 _ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
@@ -29,12 +29,24 @@ _COUNT: dict[Kind, str] = {"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "
 
 def read_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:
     """The command that reads a whole (bounded) value."""
-    return _READ[kind](key)
+    name, rest = _READ[kind]
+    return (name, key, *rest)
+
+
+def read_each(client: Client, kind: Kind, keys: Sequence[bytes]) -> list[Reply]:
+    """The replies to that command for each of many keys."""
+    name, rest = _READ[kind]
+    return client.each(name, keys, *rest)
 
 
 def count_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:
     """The command that counts: bytes of a string, members of a collection."""
     return (_COUNT[kind], key)
+
+
+def count_each(client: Client, kind: Kind, keys: Sequence[bytes]) -> list[Reply]:
+    """The replies to that command for each of many keys."""
+    return client.each(_COUNT[kind], keys)
 
 
 def scan_words(kind: Kind, key: bytes, cursor: int, count: int) -> tuple[Arg, ...]:

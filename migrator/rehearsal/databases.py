@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from migrator.client import Client, Command, Reply, checked
+from migrator.client import Client, Reply, checked
 from migrator.keys import KINDS, Kind
 from migrator.models import DifferenceResult, number_of, show
 from migrator.moves.values import ask_words, members_from_page, scan_words
@@ -33,7 +33,7 @@ def unlike(
         tick()
     for keys in after.pages(b"*", _PAGE):
         mine = [key for key in keys if not ours(key)]
-        there = before.run([Command(key, ("EXISTS", key)) for key in mine])
+        there = before.each("EXISTS", mine)
         for key, known in zip(mine, there, strict=True):
             if not checked(known) and key not in seen:
                 seen.add(key)

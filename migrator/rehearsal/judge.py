@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migrator.client import Client, Command, ResponseError, checked
+from migrator.client import Client, ResponseError, checked
 from migrator.engine.copy import MAX_BYTES
 from migrator.errors import Unmappable
 from migrator.models import DifferenceResult
@@ -22,7 +22,7 @@ from migrator.moves.values import (
     from_reply,
     member_from_wire,
     members_from_page,
-    read_words,
+    read_each,
     scan_words,
 )
 from migrator.names import Names
@@ -100,9 +100,9 @@ class Judge:
 
     def _read(self, client: Client, kind: Any, names: Sequence[bytes]) -> list[Any]:
         """Values, None for what is gone, of another type or too large."""
-        sizes = client.run([Command(name, ("MEMORY", "USAGE", name)) for name in names])
+        sizes = client.each("MEMORY USAGE", names)
         small = [isinstance(size, int) and size < MAX_BYTES for size in sizes]
-        replies = iter(client.run([Command(n, read_words(kind, n)) for n, ok in zip(names, small, strict=True) if ok]))
+        replies = iter(read_each(client, kind, [n for n, ok in zip(names, small, strict=True) if ok]))
         read = [next(replies) if ok else None for ok in small]
         gone = [reply is None or reply == [] or isinstance(reply, ResponseError) for reply in read]
         return [None if no else from_reply(kind, reply) for no, reply in zip(gone, read, strict=True)]
@@ -113,8 +113,8 @@ class Judge:
     def _untouched(self, family: Family, records: Sequence[tuple[Pair, Any]]) -> None:
         names = [self._final(family, pair) for pair, _ in records]
         news = self._read(self._after, family.kinds["new"], names)
-        was = self._before.run([Command(pair.old, ("PEXPIRETIME", pair.old)) for pair, _ in records])
-        now = self._after.run([Command(name, ("PEXPIRETIME", name)) for name in names])
+        was = self._before.each("PEXPIRETIME", [pair.old for pair, _ in records])
+        now = self._after.each("PEXPIRETIME", names)
         for (pair, old), new, before, after in zip(records, news, was, now, strict=True):
             self.compared += 1
             try:
@@ -159,7 +159,7 @@ class Judge:
         parse = family.from_old if family.same_name else family.from_new
         for keys in self._after.pages(glob, _PAGE):
             pairs = [pair for key in keys if (pair := parse(key)) is not None]
-            there = self._before.run([Command(pair.old, ("EXISTS", pair.old)) for pair in pairs])
+            there = self._before.each("EXISTS", [pair.old for pair in pairs])
             native = [family.same_name or self._native(pair) for pair in pairs]
             for pair, known, ours in zip(pairs, there, native, strict=True):
                 if not checked(known) and not self._mine(family, pair.old) and (family.same_name or not ours):
@@ -174,7 +174,7 @@ class Judge:
     def _left(self, family: Family) -> None:
         """Old records that contract left in place."""
         for pairs in self._pairs(self._after, family):
-            types = self._after.run([Command(pair.old, ("TYPE", pair.old)) for pair in pairs])
+            types = self._after.each("TYPE", [pair.old for pair in pairs])
             for pair, reply in zip(pairs, types, strict=True):
                 if checked(reply).decode() == family.kinds["old"]:
                     self.differ(pair.old, None, _EXTRA, "the old record is still there after contract")

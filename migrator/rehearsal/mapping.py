@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from migrator.client import Command, ResponseError, checked
+from migrator.client import ResponseError, checked
 from migrator.engine import indexes
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.copy import TOO_LARGE, foreign_type, key_batches
@@ -20,7 +20,7 @@ from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Member, Pair
 from migrator.moves.loss import undeclared
-from migrator.moves.values import from_reply, members_from_page, read_words, scan_words
+from migrator.moves.values import from_reply, members_from_page, read_each, scan_words
 from migrator.rehearsal.findings import Differences, Reasons
 
 NOTHING = "the new shape is empty, so the record goes"
@@ -66,7 +66,7 @@ def _keys(run: Run, family: Family, pairs: Sequence[Pair], found: Mapped) -> Non
     kind = family.kinds["old"]
     too_large: list[Pair] = []
     for batch in key_batches(run, family, "old", pairs, too_large):
-        replies = run.client.run([Command(pair.old, read_words(kind, pair.old)) for pair in batch])
+        replies = read_each(run.client, kind, [pair.old for pair in batch])
         mapped: list[tuple[Pair, Any, Any]] = []
         for pair, reply in zip(batch, replies, strict=True):
             if isinstance(reply, ResponseError):

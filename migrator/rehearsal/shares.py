@@ -167,7 +167,8 @@ class _Lines(Silent):
 
 def main() -> None:
     settings = Settings.model_validate_json(sys.stdin.readline())
-    gc.set_threshold(100_000, 50, 50)  # nearly all that is made is gone with its batch; looking for cycles is a tenth
+    gc.freeze()  # as the commands do: what is there stays, and of the rest nearly all is gone with its batch
+    gc.set_threshold(50_000, 50, 50)
     threading.Thread(target=_end_with_our_reader, daemon=True).start()
     try:
         text = _try(settings, _Lines()).model_dump_json(by_alias=True)

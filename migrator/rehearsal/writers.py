@@ -24,7 +24,7 @@ import redis
 from pydantic import Field
 
 from migrator.adapters import Found, Members, Missing, Records, UncertainError, Unmoved
-from migrator.client import Client, Command, ResponseError, connect
+from migrator.client import Client, ResponseError, connect
 from migrator.engine.copy import MAX_BYTES
 from migrator.errors import Unmappable, UnreachableError, UsageError
 from migrator.models import Frozen
@@ -268,9 +268,9 @@ def _keys(client: Client, family: Family) -> Iterator[Mine]:
     kind = family.kinds["old"]
     for keys in client.pages(family.old_glob, _PAGE):
         pairs = [pair for key in keys if (pair := family.from_old(key)) is not None]
-        sizes = client.run([Command(pair.old, ("MEMORY", "USAGE", pair.old)) for pair in pairs])
+        sizes = client.each("MEMORY USAGE", [pair.old for pair in pairs])
         pairs = [p for p, size in zip(pairs, sizes, strict=True) if isinstance(size, int) and size < MAX_BYTES]
-        expiries = client.run([Command(pair.old, ("PEXPIRETIME", pair.old)) for pair in pairs])
+        expiries = client.each("PEXPIRETIME", [pair.old for pair in pairs])
         for pair, at in zip(pairs, expiries, strict=True):
             reply = client.run_one(pair.old, *read_words(kind, pair.old))
             if isinstance(reply, ResponseError) or not reply or at > 0:

@@ -98,7 +98,7 @@ def _check(file: Iterable[Line], places: Places, *, replace: bool) -> None:
 
 
 def _existing(client: Client, keys: list[bytes]) -> list[bytes]:
-    replies = client.run([Command(key, ("EXISTS", key)) for key in keys])
+    replies = client.each("EXISTS", keys)
     return [key for key, reply in zip(keys, replies, strict=True) if checked(reply)]
 
 

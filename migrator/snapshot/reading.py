@@ -71,7 +71,7 @@ class Reading:
 
     def _sized(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, str, int]]:
         """Keys with their types and sizes, of a stream 0."""
-        replies = self._client.run([Command(key, ("TYPE", key)) for key in keys])
+        replies = self._client.each("TYPE", keys)
         types = [checked(reply).decode() for reply in replies]
         known = [(key, type) for key, type in zip(keys, types, strict=True) if type in KINDS]
         sizes = self._client.run([Command(key, count_words(cast(Kind, type), key)) for key, type in known])
