@@ -28,6 +28,8 @@ class Beside:
 
         The tag is the key's own, else the key itself if it can stand between braces, else what `slot_tag` says of it.
         """
+        if key and b"{" not in key and b"}" not in key:
+            return self._prefix + key + b"}"  # what nearly all are: the rest of this says the same of it
         tag = tag_of(key) or (key if key and b"}" not in key else slot_tag(key))
         name = self._prefix + tag + b"}"
         return name if tag == key else name + b":" + key

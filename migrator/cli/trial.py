@@ -20,7 +20,7 @@ from migrator.phases import FORWARD, Phase
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.expected import read, unexpected
 from migrator.rehearsal.scratch import scratch
-from migrator.rehearsal.shares import Settings, Shares, number_for, split, try_shares
+from migrator.rehearsal.shares import Settings, Shares, number_for, try_shares
 
 
 @contextmanager
@@ -51,10 +51,10 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
         else:
             with tempfile.TemporaryDirectory(prefix="migrator-") as home:
                 watcher.say(f"in {number} shares, each on a server of its own")
-                paths, everywhere = split(asked.snapshot, Shares(modules, names, number), number, Path(home))
-                told = Settings(file="", name=str(asked.snapshot), migrations=str(settings.migrations.resolve()),
-                                namespace=settings.namespace, ids=tuple(ids), at=phases)  # fmt: skip
-                plan = try_shares(told, paths, everywhere, stop)
+                file, migrations = str(asked.snapshot), str(settings.migrations.resolve())
+                told = Settings(file=file, name=file, migrations=migrations, namespace=settings.namespace,
+                                ids=tuple(ids), at=phases)  # fmt: skip
+                plan = try_shares(told, Shares(modules, names, number), number, Path(home), stop)
     report = plan.snapshot
     assert report is not None
     if asked.expect and expected:

@@ -15,7 +15,7 @@ from migrator.engine.run import Run
 from migrator.engine.walk import Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair, Side
-from migrator.moves.values import from_reply, read_words
+from migrator.moves.values import from_reply, pack_reads
 
 _UNDER_WAY = 3  # batches that are read at a time
 
@@ -59,8 +59,7 @@ def _asks(family: Family, pairs: Sequence[Pair]) -> list[Words]:
 
 
 def _side(family: Family, side: Side, names: Sequence[bytes]) -> Iterable[Words]:
-    command, _, *rest = read_words(family.kinds[side], b"")
-    return [*pack_each(str(command), names, *rest), *pack_each("PEXPIRETIME", names)]
+    return [*pack_reads(family.kinds[side], names), *pack_each("PEXPIRETIME", names)]
 
 
 def _unlike(family: Family, pairs: Sequence[Pair], replies: Sequence[Reply]) -> list[Pair]:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
-from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work
+from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work, pack_each
 from migrator.engine.copy import BACKWARD, KeyJob, MemberJob
 from migrator.engine.overlap import may_transact, no_field_expires
 from migrator.engine.run import Run
 from migrator.engine.walk import current_run_id
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import ask_words, from_items, member_from_wire, member_to_wire, read_words, write_items
+from migrator.moves.values import ask_words, from_items, member_from_wire, member_to_wire, pack_reads, write_items
 from migrator.phases.markers import FIELDS, marker_of
 
 
@@ -40,11 +40,11 @@ class Keys:
         return [name for job in self.jobs for name in (job.pair.old, job.pair.new)]
 
     def asks(self) -> list[Words]:
-        kind = self.family.kinds["new"]
+        olds, news = [job.pair.old for job in self.jobs], [job.pair.new for job in self.jobs]
         return [
-            *(("EXISTS", job.pair.old) for job in self.jobs),
-            *(("PEXPIRETIME", job.pair.new) for job in self.jobs),
-            *(read_words(kind, job.pair.new) for job in self.jobs),
+            *pack_each("EXISTS", olds),
+            *pack_each("PEXPIRETIME", news),
+            *pack_reads(self.family.kinds["new"], news),
         ]
 
     def writes(self, replies: Sequence[Reply]) -> list[Words]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from migrator.client import Arg, Client, Reply, Words, pack_pairs
+from migrator.client import Arg, Client, Reply, Words, pack_each, pack_pairs
 from migrator.keys import Kind
 from migrator.records.scores import format_score, parse_score
 
@@ -37,6 +37,12 @@ def read_each(client: Client, kind: Kind, keys: Sequence[bytes]) -> list[Reply]:
     """The replies to that command for each of many keys."""
     name, rest = _READ[kind]
     return client.each(name, keys, *rest)
+
+
+def pack_reads(kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
+    """The same, packed for whoever sends them with others."""
+    name, rest = _READ[kind]
+    return pack_each(name, keys, *rest)
 
 
 def count_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:

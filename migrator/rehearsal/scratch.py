@@ -111,7 +111,7 @@ def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Sto
 
     observer.begin("load the snapshot", None)
     try:
-        loaded = load(path, client, tick=tick)
+        loaded = load(path, client, empty=True, tick=tick)
     finally:
         observer.end()
     client = _populated(client)

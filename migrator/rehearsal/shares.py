@@ -13,8 +13,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from migrator import errors
@@ -40,8 +39,8 @@ _POLL = 0.05
 class Settings(Frozen):
     """What a process of its own is told."""
 
-    file: str
-    name: str
+    file: str  # of the whole, then of the share
+    name: str  # what the report calls it
     migrations: str
     namespace: str
     ids: tuple[str, ...]
@@ -90,7 +89,7 @@ def number_for(path: Path, asked: int | None) -> int:
     return asked or (min(4, os.cpu_count() or 1) if path.stat().st_size > LARGE else 1)
 
 
-def split(path: Path, shares: Shares, number: int, home: Path) -> tuple[list[Path], int]:
+def split(path: Path, shares: Shares, number: int, home: Path, stop: Stop) -> tuple[list[Path], int]:
     """The files of the shares, and how many records are in all of them. Raises UsageError for a damaged file."""
     paths, everywhere = [home / f"share-{n}.ndjson" for n in range(number)], 0
     with ExitStack() as stack:
@@ -100,15 +99,20 @@ def split(path: Path, shares: Shares, number: int, home: Path) -> tuple[list[Pat
             everywhere += len(mine) > 1 and line.part == 0
             for share in mine:
                 files[share].write(raw)
+            stop.check()
     return paths, everywhere
 
 
-def try_shares(settings: Settings, paths: Sequence[Path], everywhere: int, stop: Stop) -> PlanResult:
-    """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
-    running = [_start(settings.model_copy(update={"file": str(path)}), quiet=n > 0) for n, path in enumerate(paths)]
+def try_shares(settings: Settings, shares: Shares, number: int, home: Path, stop: Stop) -> PlanResult:
+    """Tries all shares of the file in `settings` at once, and makes one report of them. Raises what `split` or one of
+    them raises."""
+    running = [_start(Path(settings.migrations), quiet=n > 0) for n in range(number)]  # it takes a moment
     found = [""] * len(running)
     threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
     try:
+        paths, everywhere = split(Path(settings.file), shares, number, home, stop)
+        for process, path in zip(running, paths, strict=True):
+            _tell(process, settings.model_copy(update={"file": str(path)}))
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -117,7 +121,7 @@ def try_shares(settings: Settings, paths: Sequence[Path], everywhere: int, stop:
     finally:
         for process in running:
             process.kill()
-        for thread in threads:
+        for thread in filter(threading.Thread.is_alive, threads):
             thread.join()
         for process in running:
             with process:  # closes its pipes
@@ -130,16 +134,19 @@ def _read(found: list[str], n: int, process: subprocess.Popen[str]) -> None:
     found[n] = process.stdout.read()
 
 
-def _start(settings: Settings, *, quiet: bool) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+def _start(migrations: Path, *, quiet: bool) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "migrator.rehearsal.shares"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        stderr=subprocess.DEVNULL if quiet else None, env=environment("", Path(settings.migrations)),
+        stderr=subprocess.DEVNULL if quiet else None, env=environment("", migrations),
         start_new_session=True,  # Ctrl-C is for us; we end them
     )  # fmt: skip
+
+
+def _tell(process: subprocess.Popen[str], settings: Settings) -> None:
     assert process.stdin is not None
-    process.stdin.write(settings.model_dump_json() + "\n")
-    process.stdin.flush()
-    return process
+    with suppress(BrokenPipeError):  # that it has ended is told where its result is asked for
+        process.stdin.write(settings.model_dump_json() + "\n")
+        process.stdin.flush()
 
 
 def _result(text: str) -> PlanResult:
@@ -166,7 +173,9 @@ class _Lines(Silent):
 
 
 def main() -> None:
-    settings = Settings.model_validate_json(sys.stdin.readline())
+    if not (told := sys.stdin.readline()):
+        return  # nobody waits any more
+    settings = Settings.model_validate_json(told)
     gc.freeze()  # as the commands do: what is there stays, and of the rest nearly all is gone with its batch
     gc.set_threshold(50_000, 50, 50)
     threading.Thread(target=_end_with_our_reader, daemon=True).start()

@@ -30,11 +30,18 @@ Tick = Callable[[int], None]  # so many records further; may raise, to stop
 
 
 def load(
-    path: Path, client: Client, *, server: Path | None = None, replace: bool = False, tick: Tick = lambda _: None
+    path: Path,
+    client: Client,
+    *,
+    server: Path | None = None,
+    replace: bool = False,
+    empty: bool = False,
+    tick: Tick = lambda _: None,
 ) -> Loaded:
     """Loads a snapshot or an RDB file into the databases behind a client, which nobody else may write to meanwhile.
 
-    `server` is a program that reads the RDB file, in the place of those at hand.
+    `server` is a program that reads the RDB file, in the place of those at hand. `empty`: nothing is there, and all of
+    it is thrown away if this raises; then the file is read once only.
 
     Does not flush. Raises RefusedError, before anything is written, where a key is there already (unless `replace`),
     or where the server lacks what the file needs: the database, an expiry of hash fields. Raises UsageError for a file
@@ -42,9 +49,9 @@ def load(
     """
     if not is_rdb(path):
         refuse_server(path, server)
-        return load_lines(SnapshotFile(path), client, replace=replace, tick=tick)
+        return load_lines(SnapshotFile(path), client, replace=replace, empty=empty, tick=tick)
     with opened(path, server) as content:
-        loaded = load_lines(content, client, replace=replace, tick=tick)
+        loaded = load_lines(content, client, replace=replace, empty=empty, tick=tick)
         told = content.report
     return loaded.model_copy(
         update={
@@ -62,10 +69,18 @@ def refuse_server(path: Path, server: Path | None) -> None:
                          next="leave --server out")  # fmt: skip
 
 
-def load_lines(file: Iterable[Line], client: Client, *, replace: bool = False, tick: Tick = lambda _: None) -> Loaded:
-    """The same with lines from anywhere, which are gone through twice."""
+def load_lines(
+    file: Iterable[Line],
+    client: Client,
+    *,
+    replace: bool = False,
+    empty: bool = False,
+    tick: Tick = lambda _: None,
+) -> Loaded:
+    """The same with lines from anywhere, which are gone through twice unless it is `empty`."""
     places = Places(client)
-    _check(file, places, replace=replace)
+    if not empty:
+        _check(file, places, replace=replace)
     loading = _Loading(places)
     for batch in _batches(file):
         loading.put(batch)
