@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from migrator.engine import copy, windows
+from migrator.engine import copy, copy_members, windows
 from migrator.engine.transactions import Transactions
 
 WAYS = pytest.mark.parametrize("quick", [True, False], ids=["quick", "compared"])
@@ -68,11 +68,11 @@ def before_a_chunk(monkeypatch: pytest.MonkeyPatch, happens: Callable[[bytes], o
         monkeypatch.setattr(windows.Collection, "_cut", held_cut)
     else:
         only_compared(monkeypatch)
-        write = copy.write_members
+        write = copy_members.write_members
 
         def held_write(run: Any, family: Any, way: Any, pair: Any, jobs: Any) -> Any:
             hold(pair.old)
             return write(run, family, way, pair, jobs)
 
-        monkeypatch.setattr(copy, "write_members", held_write)
+        monkeypatch.setattr(copy_members, "write_members", held_write)
     return held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import alike, compare
+from migrator.engine import alike, compare_keys
 from migrator.engine.judge import FAULTS, judge_keys
 from tests.support import KEYS, put, tool_for
 
@@ -20,7 +20,7 @@ def judged(monkeypatch):
         names.extend(pair.old for pair in pairs)
         return judge_keys(run, family, pairs)
 
-    monkeypatch.setattr(compare, "judge_keys", spied)
+    monkeypatch.setattr(compare_keys, "judge_keys", spied)
     return names
 
 

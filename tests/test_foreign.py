@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from migrator.engine import copy, foreign
+from migrator.engine import copy, copy_members, foreign
 from migrator.names import Names
 from tests.records import saved
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, expires, picture, put, tool_for
@@ -133,7 +133,7 @@ def test_a_member_written_in_that_very_moment_is_saved_too(client, tmp_path, mon
     put(client, OLD, {b"a": b"1"})
     tool.apply(through="switch")
     put(client, OLD, {b"a": b"2"})
-    write = copy.write_members
+    write = copy_members.write_members
 
     def meanwhile(*args):
         monkeypatch.setattr(foreign, "write_members", write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import copy, mend, putback, rebuild
+from migrator.engine import copy, copy_members, mend, putback, rebuild
 from migrator.engine.back import backup_of
 from migrator.errors import MigratorError
 from tests.records import EXPIRES_AT
@@ -160,7 +160,7 @@ def test_nor_where_it_writes_while_the_members_are_mended(maps, monkeypatch, mem
     revert(maps)
     if had:
         put(maps.place, TIMES, {member: had})
-    write_members = copy.write_members
+    write_members = copy_members.write_members
 
     def overtaken(run, family, way, pair, jobs, over):
         if any(job[0] == member for job in jobs) and maps.place.raw.hget(TIMES, member) == had:
@@ -209,7 +209,7 @@ def test_a_new_record_that_changes_while_the_old_one_is_mended_is_read_again(too
 
 def test_a_new_member_that_changes_while_the_old_one_is_mended_is_read_again(maps, monkeypatch):
     put(maps.place, b"{t}:sorted:a", {b"late": 7.0})
-    write_members, calls = copy.write_members, list[int]()
+    write_members, calls = copy_members.write_members, list[int]()
 
     def overtaken(run, family, way, pair, jobs, over):
         if jobs and jobs[0][0] == b"late" and not calls:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from migrator.engine import windows
-from migrator.engine.copy import FORWARD, copy_keys, copy_members, foreign_type, key_batches, reject_too_large
+from migrator.engine.copy import FORWARD, copy_keys, foreign_type, key_batches, reject_too_large
+from migrator.engine.copy_members import copy_members
 from migrator.engine.run import Run
 from migrator.engine.transactions import Transactions
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages

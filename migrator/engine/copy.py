@@ -11,19 +11,8 @@ from migrator.client import Arg, Command, Reply, ResponseError, checked
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.keys import Kind
-from migrator.moves.family import Family, Member, Pair, Side
-from migrator.moves.values import (
-    MemberValue,
-    Value,
-    ask_words,
-    count_each,
-    digest,
-    from_reply,
-    member_from_wire,
-    member_to_wire,
-    read_each,
-    to_items,
-)
+from migrator.moves.family import Family, Pair, Side
+from migrator.moves.values import MemberValue, Value, count_each, digest, from_reply, read_each, to_items
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
@@ -33,7 +22,7 @@ BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
 LEAST_RECORDS = 10
 FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
-_CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
+CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
 FAULT_CODES = {
     5: "foreign-type: another type than the template says",
     6: "target-type: the target exists with another type",
@@ -128,11 +117,11 @@ def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Coun
         for job, code in zip(jobs, codes, strict=True):
             if code == 3:
                 todo.append(job.pair)
-            elif code in _CODES:
-                counts[_CODES[code]] += 1
+            elif code in CODES:
+                counts[CODES[code]] += 1
                 run.quarantine.release(job.pair)
             else:
-                _reject(run, job.pair, None, FAULT_CODES[code], digest(job.expected), counts)
+                reject(run, job.pair, None, FAULT_CODES[code], digest(job.expected), counts)
         if todo:
             breathe(run)
     return counts
@@ -166,7 +155,7 @@ def _map_key(run: Run, family: Family, way: Way, pair: Pair, reply: Reply, count
             raise Unmappable(fault)
         wanted = to_items(family.kinds[way.copy], way.map_key(family, pair, value))
     except Unmappable as error:
-        _reject(run, pair, None, error.reason, digest(expected), counts)
+        reject(run, pair, None, error.reason, digest(expected), counts)
         return None
     return KeyJob(pair, expected, wanted)
 
@@ -181,7 +170,7 @@ def _count_odd(run: Run, family: Family, pairs: Sequence[Pair], counts: Counter[
         elif family.same_name and is_type == family.kinds["new"]:
             counts["unchanged"] += 1
         else:
-            _reject(run, pair, None, foreign_type(is_type), is_type, counts)
+            reject(run, pair, None, foreign_type(is_type), is_type, counts)
 
 
 def foreign_type(is_type: str) -> str:
@@ -220,74 +209,8 @@ def reject_too_large(run: Run, pairs: Sequence[Pair]) -> Counter[str]:
     """Lists keys that were not read; their digest is only that they are too large."""
     counts: Counter[str] = Counter(scanned=len(pairs))
     for pair in pairs:
-        _reject(run, pair, None, TOO_LARGE, "too-large", counts)
+        reject(run, pair, None, TOO_LARGE, "too-large", counts)
     return counts
-
-
-def copy_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[Member]) -> Counter[str]:
-    """Copies members of one collection (at most 1000)."""
-    counts: Counter[str] = Counter(scanned=len(members))
-    todo = list(members)
-    kind = family.kinds[way.truth]
-    while todo:
-        jobs = _map_members(run, family, way, pair, todo, counts)
-        codes = write_members(run, family, way, pair, jobs)
-        changed: list[bytes] = []
-        for (name, value, _, _), code in zip(jobs, codes, strict=True):
-            if code == 3:
-                changed.append(name)
-            elif code in _CODES:
-                counts[_CODES[code]] += 1
-                run.quarantine.release(pair, name)
-            else:
-                _reject(run, pair, name, FAULT_CODES[code], digest([member_to_wire(kind, value)]), counts)
-        todo = read_again(run, kind, way.names(pair)[0], changed, counts)
-        if todo:
-            breathe(run)
-    return counts
-
-
-MemberJob = tuple[bytes, MemberValue, bytes, MemberValue]
-
-
-def _map_members(
-    run: Run, family: Family, way: Way, pair: Pair, members: Sequence[Member], counts: Counter[str]
-) -> list[MemberJob]:
-    jobs: list[MemberJob] = []
-    fault = family.fault(pair)
-    for name, value in members:
-        try:
-            if fault:
-                raise Unmappable(fault)
-            jobs.append((name, value, *way.map_member(family, pair, name, value)))
-        except Unmappable as error:
-            value_digest = digest([member_to_wire(family.kinds[way.truth], value)])
-            _reject(run, pair, name, error.reason, value_digest, counts)
-    return jobs
-
-
-def write_members(
-    run: Run,
-    family: Family,
-    way: Way,
-    pair: Pair,
-    jobs: Sequence[MemberJob],
-    over: Sequence[bytes | None] | None = None,
-) -> list[int]:
-    """Sends members to `copy_members.lua`; the codes it gave, in order. `over`: what the copies must still hold."""
-    if not jobs:
-        return []
-    truth_kind, copy_kind = family.kinds[way.truth], family.kinds[way.copy]
-    args: list[Arg] = [*run.guard(*way.phases).args(), truth_kind, copy_kind, 4 if over is None else 6]
-    for i, (name, value, new_name, new_value) in enumerate(jobs):
-        args += (name, member_to_wire(truth_kind, value), new_name, member_to_wire(copy_kind, new_value))
-        if over is not None:
-            had = over[i]
-            args += ("none", "") if had is None else ("had", had)
-    keys = [run.markers.key_for(pair.old), *way.names(pair)]
-    reply = run.client.run([Command.eval(script("copy_members"), keys, args)])[0]
-    codes: list[int] = refusal(reply, run.id)
-    return codes
 
 
 def drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
@@ -300,31 +223,7 @@ def drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
         refusal(reply, run.id)
 
 
-def drop_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[tuple[bytes, bytes]]) -> None:
-    """The same for members (at most 1000): the name in the truth and the name in the copy of each."""
-    if not members:
-        return
-    kinds = family.kinds[way.truth], family.kinds[way.copy]
-    args: list[Arg] = [*run.guard(*way.phases).args(), *kinds, *(name for names in members for name in names)]
-    keys = [run.markers.key_for(pair.old), *way.names(pair)]
-    refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
-
-
-def read_again(run: Run, kind: Kind, key: bytes, names: list[bytes], counts: Counter[str]) -> list[Member]:
-    if not names:
-        return []
-    reply = run.client.run([Command(key, ask_words(kind, key, names))])[0]
-    values = [None] * len(names) if isinstance(reply, ResponseError) else reply
-    found: list[Member] = []
-    for name, value in zip(names, values, strict=True):
-        if value is None or value == 0:
-            counts["vanished"] += 1
-        else:
-            found.append((name, member_from_wire(kind, None if kind == "set" else value)))
-    return found
-
-
-def _reject(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str, counts: Counter[str]) -> None:
+def reject(run: Run, pair: Pair, member: bytes | None, why: str, value_digest: str, counts: Counter[str]) -> None:
     run.quarantine.reject(pair, member, why, value_digest)
     counts["quarantined"] += 1
 

@@ -10,22 +10,21 @@ from typing import Literal
 
 from migrator.client import Reply
 from migrator.engine import dump
-from migrator.engine.compare import Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.copy import (
     FAULT_CODES,
     FOREIGN_NEW,
     FOREIGN_OLD,
     KeyJob,
-    MemberJob,
     Way,
     breathe,
     drop_keys,
-    drop_members,
     key_batches,
     write_keys,
-    write_members,
 )
+from migrator.engine.copy_members import MemberJob, drop_members, write_members
 from migrator.engine.judge import Difference, read_members, read_pairs
+from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.errors import RefusedError, Unmappable
 from migrator.moves.family import Family, Pair

@@ -9,11 +9,12 @@ from migrator.engine import indexes
 from migrator.engine.adopt import adopt
 from migrator.engine.alive import adapters_of, left_behind, other_mappings, unadapted
 from migrator.engine.backfill import backfill
-from migrator.engine.compare import Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, reached, refusals
 from migrator.engine.judge import FAULTS
 from migrator.engine.lasting import lasting
+from migrator.engine.outcome import Outcome
 from migrator.engine.recover import persist
 from migrator.engine.run import Run
 from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from migrator.client import Reply
-from migrator.engine.copy import BACKWARD, FAULT_CODES, KeyJob, MemberJob, breathe, write_keys, write_members
+from migrator.engine.copy import BACKWARD, FAULT_CODES, KeyJob, breathe, write_keys
+from migrator.engine.copy_members import MemberJob, write_members
 from migrator.engine.judge import drifts, read_members, read_pairs
 from migrator.engine.run import Run
 from migrator.errors import Unmappable

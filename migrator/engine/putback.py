@@ -17,7 +17,8 @@ from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work, pack_each
-from migrator.engine.copy import BACKWARD, KeyJob, MemberJob
+from migrator.engine.copy import BACKWARD, KeyJob
+from migrator.engine.copy_members import MemberJob
 from migrator.engine.overlap import may_transact, no_field_expires
 from migrator.engine.run import Run
 from migrator.engine.walk import current_run_id

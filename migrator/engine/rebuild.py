@@ -12,8 +12,10 @@ from pathlib import Path
 from migrator.client import Arg, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.compare import Outcome, compare, member_batches, scan
-from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, MemberJob, key_batches
+from migrator.engine.compare import compare
+from migrator.engine.compare_members import member_batches, scan
+from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches
+from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.judge import FAULTS, Verdict, judge_keys
 from migrator.engine.lasting import lasting
@@ -25,6 +27,7 @@ from migrator.engine.mend import (
     put_back_keys,
     put_back_members,
 )
+from migrator.engine.outcome import Outcome
 from migrator.engine.put import put_key
 from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run

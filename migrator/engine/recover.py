@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from migrator.engine.compare import Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.judge import FAULTS
+from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, LedgerBackwardsError

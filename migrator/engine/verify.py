@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from migrator.engine import recover
-from migrator.engine.compare import EXAMPLES, Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD
 from migrator.engine.foreign import settle
 from migrator.engine.judge import FAULTS, Difference
+from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.engine.walk import MarkersMovedError

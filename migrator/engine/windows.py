@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Words, Work
-from migrator.engine.copy import FORWARD, copy_members, drop_members, read_again
+from migrator.engine.copy import FORWARD
+from migrator.engine.copy_members import copy_members, drop_members, read_again
 from migrator.engine.overlap import (
     Count,
     Left,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from migrator.engine import back, forward, recover, restore
-from migrator.engine.compare import Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD
 from migrator.engine.judge import FAULTS
+from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.errors import DifferencesError, FencedError, MigratorError, RefusedError
 from migrator.phases import FenceTakenError

@@ -7,9 +7,10 @@ from contextlib import suppress
 
 from migrator.engine import back, foreign, forward, indexes, recover, restore
 from migrator.engine.backfill import copy_collection, step_of
-from migrator.engine.compare import Outcome, compare
+from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.guarded import unlink
+from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
 from migrator.engine.walk import Place, Visit, current_run_id

@@ -1,0 +1,67 @@
+"""The comparison of keys: read in bulk first, and from one script what is not plainly alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from migrator.client import checked
+from migrator.engine.alike import round_one
+from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys, key_batches
+from migrator.engine.judge import Difference, judge_keys, unreadable
+from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable
+from migrator.engine.run import Run
+from migrator.engine.walk import Progress, Step, Visit
+from migrator.moves.family import Family, Pair
+
+
+def old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
+    """Every old record against its new one."""
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        too_large: list[Pair] = []
+        batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
+        for alike, suspects in round_one(run, family, visit, batches):
+            counts = outcome.equal(alike)
+            if suspects:
+                counts += _settle_keys(run, family, outcome, judge_keys(run, family, suspects))
+            yield Progress(counts)
+        unread = [Difference(p, None, *unreadable(run, p, None, TOO_LARGE, "too-large")) for p in too_large]
+        if unread:
+            yield Progress(account(outcome, unread))
+
+    return step
+
+
+def _settle_keys(run: Run, family: Family, outcome: Outcome, found: list[Difference]) -> Counter[str]:
+    wrong = len(mendable(found))
+    for _ in range(REPAIR_ROUNDS):
+        mend = [d.pair for d in mendable(found)]
+        if not mend or outcome.repair is None:
+            break
+        copy_keys(run, family, outcome.repair, mend)
+        again = {id(d.pair): d for d in judge_keys(run, family, mend)}
+        found = [again.get(id(d.pair), d) for d in found]
+    return account(outcome, found, wrong - len(mendable(found)))
+
+
+def new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
+    """Only what has no old record is counted here; the rest was judged from the old side."""
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = outcome.pairs(run, map(family.from_new, visit.keys))
+        if not outcome.wanted():
+            return
+        exists = run.client.each("EXISTS", [pair.old for pair in pairs])
+        suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
+        found = [d for d in judge_keys(run, family, suspects) if d.verdict == "extra"]
+        if outcome.drop_extras and outcome.repair is not None and found:
+            drop_keys(run, outcome.repair, [d.pair for d in found])
+            wrong = len(found)
+            found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
+            yield Progress(account(outcome, found, wrong - len(found)))
+            return
+        yield Progress(account(outcome, found))
+
+    return step
