@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from migrator.cli.arguments import (
+    At,
+    AtOption,
+    BackTo,
+    BackupOption,
+    CheckOption,
+    Id,
+    Ids,
+    IgnoreLoadOption,
+    Kind,
+    MaxPauseOption,
+    MaybeId,
+    RateOption,
+    SnapshotOption,
+    Through,
+    ThroughOption,
+    Truth,
+    YesOption,
+)
+from migrator.cli.lock import lock_app
 from migrator.cli.options import Asked, Common, duration
+from migrator.cli.quarantine import quarantine_app
 from migrator.cli.snapshots import snapshot_app
 from migrator.errors import UsageError
 
@@ -37,76 +57,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-quarantine_app = typer.Typer(
-    help="List, retry or accept records that cannot be mapped.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
-lock_app = typer.Typer(
-    help="Show who holds the lease, or break it.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(lock_app, name="lock")
 app.add_typer(snapshot_app, name="snapshot")
-
-
-class Through(StrEnum):
-    expand = "expand"
-    backfill = "backfill"
-    verify = "verify"
-    switch = "switch"
-    contract = "contract"
-
-
-class At(StrEnum):
-    pending = "pending"
-    contracted = "contracted"
-    markers = "markers"
-
-
-class BackTo(StrEnum):
-    pending = "pending"
-    expanded = "expanded"
-    switched = "switched"
-
-
-class Truth(StrEnum):
-    old = "old"
-    new = "new"
-
-
-class Kind(StrEnum):
-    key = "key"
-    member = "member"
-
-
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Migrations, by id or number; all if none.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The migration, by id or number.")]
-MaybeId = Annotated[str | None, typer.Argument(metavar="ID", help="One migration; all if none.")]
-ThroughOption = Annotated[Through, typer.Option(help="How far.")]
-BackupOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where what is removed or overwritten is saved first.")
-]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Do it: nothing is asked, and nothing destructive is done without.")
-]
-SnapshotOption = Annotated[
-    Path | None, typer.Option("--snapshot", metavar="FILE", help="Try it on a snapshot, on a server of its own.")
-]
-AtOption = Annotated[
-    list[str] | None,
-    typer.Option("--at", metavar="ID=PHASE", help="Where a migration stands, if the snapshot has no ledger."),
-]
-CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
-RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
-MaxPauseOption = Annotated[
-    str, typer.Option(metavar="TIME", help="Give up, exit 50, once the server was in need for so long, e.g. 10m.")
-]
-IgnoreLoadOption = Annotated[
-    bool, typer.Option("--ignore-load", help="No pause while the server is in need, no rest beside an application.")
-]
 
 
 @app.command()
@@ -369,56 +322,6 @@ def restore(
     return result.stopped.exit if result.stopped else 0
 
 
-@quarantine_app.command("list")
-def quarantine_list(ctx: typer.Context, id: Id) -> int:
-    """List the records that cannot be mapped, with reasons. Their values are not shown."""
-    from migrator.cli.opened import opened, show
-    from migrator.engine import decide
-
-    with opened(ctx.obj, [id], writes=False) as session:
-        show(decide.quarantine_list(session, id), ctx.obj)
-    return 0
-
-
-@quarantine_app.command("retry")
-def quarantine_retry(ctx: typer.Context, id: Id) -> int:
-    """Try every open record again: what was mended is carried over and leaves the list."""
-    from migrator.cli.opened import opened, show
-    from migrator.engine import decide
-
-    with opened(ctx.obj, [id]) as session:
-        result = decide.quarantine_retry(session, id)
-    show(result, ctx.obj)
-    return 32 if any(not record.accepted for record in result.records) else 0
-
-
-@quarantine_app.command("accept")
-def quarantine_accept(
-    ctx: typer.Context,
-    id: Id,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys as the list prints them.")] = None,
-    member: Annotated[str | None, typer.Option(metavar="M", help="The member of that key.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="R", help="All with this reason.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that are open.")] = False,
-) -> int:
-    """Accept records as they are: they no longer hold the migration up.
-
-    They are not carried over. Contract sets them aside, untouched, under a name of its own that begins with the
-    namespace, so the application does not see them any more.
-    """
-    from migrator.cli.opened import opened, show
-    from migrator.engine import decide
-    from migrator.models import unshow
-
-    with opened(ctx.obj, [id]) as session:
-        result = decide.quarantine_accept(
-            session, id, keys=[unshow(key) for key in keys or []],
-            member=unshow(member) if member is not None else None, reason=reason, everything=everything,
-        )  # fmt: skip
-        show(result, ctx.obj)
-    return 0
-
-
 @app.command()
 def history(ctx: typer.Context, id: MaybeId = None) -> int:
     """Show who did what, oldest first."""
@@ -427,28 +330,6 @@ def history(ctx: typer.Context, id: MaybeId = None) -> int:
 
     with opened(ctx.obj, [id] if id else [], writes=False) as session:
         show(commands.history(session, id), ctx.obj)
-    return 0
-
-
-@lock_app.command("show")
-def lock_show(ctx: typer.Context) -> int:
-    """Show who holds the lease and for how long."""
-    from migrator.cli.opened import opened, show
-    from migrator.engine import commands
-
-    with opened(ctx.obj, writes=False) as session:
-        show(commands.lock_show(session), ctx.obj)
-    return 0
-
-
-@lock_app.command("break")
-def lock_break(ctx: typer.Context, token: Annotated[str, typer.Argument(metavar="TOKEN")]) -> int:
-    """Take the lease from its holder, named by the token that `lock show` prints; the holder stops by itself."""
-    from migrator.cli.opened import opened, show
-    from migrator.engine import commands
-
-    with opened(ctx.obj) as session:
-        show(commands.lock_break(session, token), ctx.obj)
     return 0
 
 

@@ -18,15 +18,12 @@ from migrator.engine.guards import blocked_by
 from migrator.engine.indexes import Repairs
 from migrator.engine.plan import plan_one
 from migrator.engine.session import Session
-from migrator.engine.sweep import any_old
-from migrator.errors import LedgerBackwardsError, MigratorError, QuarantineError, RefusedError, UsageError
+from migrator.errors import MigratorError, QuarantineError
 from migrator.ledger import Entry, parse_address
-from migrator.ledger.lease import server_ms
 from migrator.models import (
     ApplyResult,
     MigrationPlan,
     PlanResult,
-    Remark,
     SnapshotReport,
     Stopped,
     TriedMemory,
@@ -40,6 +37,7 @@ from migrator.rehearsal.findings import Differences, Reasons
 from migrator.rehearsal.mapping import Mapped, map_all
 from migrator.rehearsal.merge import worse
 from migrator.rehearsal.scratch import Scratch
+from migrator.rehearsal.standing import check_ledger, half_way
 
 # What a plan says of the server it looks at, and not of the migration.
 _OF_THE_SERVER = ("no-adapter", "no-replica", "no-wait", "no-claims", "no-info", "volatile", "memory")
@@ -86,7 +84,7 @@ class Trial:
     def play(self, name: str) -> PlanResult:
         """Runs it all. `name` is what the report calls the file. Raises what `plan` raises for a ledger or a module
         that does not fit."""
-        self._check_ledger()
+        check_ledger(self._scratch, self._at)
         with self._scratch.copied() as before:
             for module in self._chosen:
                 self._there(module)
@@ -96,45 +94,6 @@ class Trial:
         return self._result(name)
 
     # The stages.
-
-    def _check_ledger(self) -> None:
-        session = self._scratch.session()
-        if self._at:
-            self._set(session.entries())
-        known = session.ledger.entries()
-        if known is None:
-            self._fresh(session)
-        session.check_drift(known or {})
-        session.check_order(known or {})
-
-    @staticmethod
-    def _fresh(session: Session) -> None:
-        try:
-            session.check_fresh()
-        except LedgerBackwardsError as error:
-            raise LedgerBackwardsError(
-                error.message, next="say where it stands with --at ID=PHASE, for instance --at 0001=contracted"
-            ) from None
-
-    def _set(self, known: Mapping[str, Entry]) -> None:
-        """Ledger entries in the phases asked for, as if they had come there; markers follow with the first apply."""
-        session = self._scratch.session()
-        with session.leased() as lease:
-            session.know(lease)
-            for name, phase in self._at.items():
-                module = session.modules.find(name)
-                if module.id in known:
-                    raise UsageError(
-                        f"--at {name}={phase}: the snapshot's ledger says {known[module.id].phase}",
-                        next="leave --at away; it is for a snapshot without a ledger",
-                    )
-                entry = session.entries()[module.id]
-                if phase == "contracted" and any_old(session.reader(module, entry)):
-                    raise RefusedError(f"--at {name}=contracted: the snapshot has records in the old shape",
-                                       next=f"it may stand at --at {name}=pending")  # fmt: skip
-                now = server_ms(session.client, session.names)
-                session.ledger.put(lease, entry.model_copy(update=_as_if(module, phase, now)), f"plan --at {phase}")
-            session.init(lease)
 
     def _there(self, module: Module) -> None:
         """One migration through contract, once every record was mapped."""
@@ -310,26 +269,6 @@ def _plan(session: Session, module: Module, entries: Mapping[str, Entry], *, rep
     """The plan, without what is about a server that is gone in a minute."""
     plan = plan_one(session, module, dict(entries), "contracted", repairs=repairs)
     return plan.model_copy(update={"risks": tuple(risk for risk in plan.risks if risk.code not in _OF_THE_SERVER)})
-
-
-def half_way(module: Module, entry: Entry) -> Remark | None:
-    """Where the old shape is partly in a backup, which the snapshot does not have."""
-    under_way = entry.phase == "contracted" and not entry.swept
-    if entry.phase in FORWARD and not under_way and not entry.cleaning:
-        return None
-    what = "being contracted" if under_way else "being cleaned up" if entry.cleaning else entry.phase
-    return Remark(
-        code="half-way", text=f"the snapshot was taken while {module.id} was {what}",
-        next=f"finish that where it was taken (migrator status {module.number}), then take another snapshot",
-    )  # fmt: skip
-
-
-def _as_if(module: Module, phase: Phase, now: int) -> dict[str, object]:
-    """What the ledger of a migration says that has come to this phase."""
-    if phase == "pending":
-        return {}
-    mapping = "" if phase == "contracted" else module.checksum
-    return {"phase": phase, "epoch": 1, "mapping": mapping, "expanded_at": now, "swept": phase == "contracted"}
 
 
 def _compared(session: Session, id: str) -> int:

@@ -23,11 +23,11 @@ from migrator.ledger import Entry
 from migrator.models import RehearsalReport, Stopped
 from migrator.moves.loader import Module, Modules
 from migrator.names import Names
-from migrator.rehearsal.dryrun import half_way
 from migrator.rehearsal.hunt import Hunter, environment
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.scratch import PATIENCE, copied, fill, version
 from migrator.rehearsal.stage import Stage, stage
+from migrator.rehearsal.standing import half_way
 from migrator.rehearsal.writers import Account, Settings
 
 _WRITER_SECONDS = 60.0

@@ -1,0 +1,78 @@
+"""Where the migrations of a snapshot stand: as its ledger says, else as the operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from migrator.engine.session import Session
+from migrator.engine.sweep import any_old
+from migrator.errors import LedgerBackwardsError, RefusedError, UsageError
+from migrator.ledger import Entry
+from migrator.ledger.lease import server_ms
+from migrator.models import Remark
+from migrator.moves.loader import Module
+from migrator.phases import FORWARD, Phase
+from migrator.rehearsal.scratch import Scratch
+
+
+def check_ledger(scratch: Scratch, at: Mapping[str, Phase]) -> None:
+    """Puts migrations in the phases of `at`. Raises what `plan` raises for a ledger or a module that does not fit, and
+    UsageError or RefusedError for a phase that cannot be."""
+    session = scratch.session()
+    if at:
+        _set(scratch, at, session.entries())
+    known = session.ledger.entries()
+    if known is None:
+        _fresh(session)
+    session.check_drift(known or {})
+    session.check_order(known or {})
+
+
+def _fresh(session: Session) -> None:
+    try:
+        session.check_fresh()
+    except LedgerBackwardsError as error:
+        raise LedgerBackwardsError(
+            error.message, next="say where it stands with --at ID=PHASE, for instance --at 0001=contracted"
+        ) from None
+
+
+def _set(scratch: Scratch, at: Mapping[str, Phase], known: Mapping[str, Entry]) -> None:
+    """Ledger entries in the phases asked for, as if they had come there; markers follow with the first apply."""
+    session = scratch.session()
+    with session.leased() as lease:
+        session.know(lease)
+        for name, phase in at.items():
+            module = session.modules.find(name)
+            if module.id in known:
+                raise UsageError(
+                    f"--at {name}={phase}: the snapshot's ledger says {known[module.id].phase}",
+                    next="leave --at away; it is for a snapshot without a ledger",
+                )
+            entry = session.entries()[module.id]
+            if phase == "contracted" and any_old(session.reader(module, entry)):
+                raise RefusedError(f"--at {name}=contracted: the snapshot has records in the old shape",
+                                   next=f"it may stand at --at {name}=pending")  # fmt: skip
+            now = server_ms(session.client, session.names)
+            session.ledger.put(lease, entry.model_copy(update=_as_if(module, phase, now)), f"plan --at {phase}")
+        session.init(lease)
+
+
+def half_way(module: Module, entry: Entry) -> Remark | None:
+    """Where the old shape is partly in a backup, which the snapshot does not have."""
+    under_way = entry.phase == "contracted" and not entry.swept
+    if entry.phase in FORWARD and not under_way and not entry.cleaning:
+        return None
+    what = "being contracted" if under_way else "being cleaned up" if entry.cleaning else entry.phase
+    return Remark(
+        code="half-way", text=f"the snapshot was taken while {module.id} was {what}",
+        next=f"finish that where it was taken (migrator status {module.number}), then take another snapshot",
+    )  # fmt: skip
+
+
+def _as_if(module: Module, phase: Phase, now: int) -> dict[str, object]:
+    """What the ledger of a migration says that has come to this phase."""
+    if phase == "pending":
+        return {}
+    mapping = "" if phase == "contracted" else module.checksum
+    return {"phase": phase, "epoch": 1, "mapping": mapping, "expanded_at": now, "swept": phase == "contracted"}
