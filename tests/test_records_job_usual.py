@@ -69,6 +69,14 @@ def test_both_ways_agree_on_what_is_nearly_usual(name, value):
     assert_same(ID, text.replace(b'"result":null,', b"") if b'"result"' in value else text)
 
 
+@pytest.mark.parametrize("started", ["0001-01-01T00:00:00", "1969-12-31T23:59:59.9999999", "1970-01-01T00:00:00.1",
+                                     "2025-10-02T06:15:30", "9999-12-31T23:59:59.9999999"])  # fmt: skip
+def test_both_ways_agree_on_when_a_job_was_started(started):
+    text = job(status=300, startedAt=started + "+00:00")
+    assert b"StartedAtUnix" in (usual_hash(ID, text) or {})
+    assert_same(ID, text)
+
+
 @pytest.mark.parametrize("job_id", [ID.upper(), ID[:-1], b""])
 def test_both_ways_agree_on_a_key_that_is_not_the_jobs(job_id):
     assert_same(job_id, job())

@@ -111,6 +111,11 @@ def unix_seconds(moment: Moment) -> int:
     return (moment.ticks - UNIX_EPOCH_TICKS) // TICKS_PER_SECOND
 
 
+def seconds_of(clock: bytes) -> int:
+    """The same of a wall clock of UTC that is known to be one, several times faster: `2025-10-02T06:15:30.1234567`."""
+    return int(datetime.fromisoformat(clock[:19].decode() + "+00:00").timestamp())
+
+
 def offset_text(moment: Moment) -> bytes:
     """A DateTimeOffset in a hash: `2025-10-02T06:15:30.1200000+05:30`."""
     return moment.iso + _zone(moment.offset)

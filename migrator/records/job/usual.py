@@ -10,7 +10,8 @@ import re
 
 import msgspec
 
-from migrator.records.job.fields import IN_PROGRESS, derived_start, error_object
+from migrator.records.dates import seconds_of
+from migrator.records.job.fields import IN_PROGRESS, error_object
 
 # Behind `@` comes the next property's name: a value ends where its closing mark and that name follow. Whether it is
 # JSON up to there is asked later. Nothing is tried twice (`*+`), so the time is linear whatever the text.
@@ -104,8 +105,8 @@ def usual_hash(job_id: bytes, text: bytes) -> dict[bytes, bytes] | None:
         b"CompletedAt": completed + _UTC[len(completed)],
         b"LastUpdatedAt": updated + _UTC[len(updated)],
     }
-    if status == IN_PROGRESS and (start := derived_start(fields)) is not None:
-        fields[b"StartedAtUnix"] = start
+    if status == IN_PROGRESS and started:
+        fields[b"StartedAtUnix"] = b"%d" % seconds_of(started)
     return fields
 
 
