@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.client import Lanes
-from migrator.engine.overlap import may_transact
+from migrator.engine.overlap import ability
 from migrator.engine.windows import CHUNK
 from tests.between import before_a_batch, before_a_chunk
 from tests.servers import Place, Server, binary
@@ -106,4 +106,4 @@ def test_a_connection_that_watches_something_may_transact_again(server, tmp_path
         lanes.ask(("WATCH", "watched"))
     server.raw.set("watched", "written")
     with Lanes(node, 1) as lanes:
-        assert may_transact(lanes)
+        assert ability(lanes, b"any") == (True, True)

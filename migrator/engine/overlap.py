@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from migrator.client import LOST, Lanes, Reply, Work
 from migrator.engine.run import Run
@@ -81,12 +81,23 @@ def pinned(run: Run, visit: Visit, lanes: Lanes, *names: str) -> float:
     return seconds
 
 
-def may_transact(lanes: Lanes) -> bool:
-    """Whether there are transactions: without MULTI what follows it would be carried out at once.
+class Ability(NamedTuple):
+    """What a server can do."""
+
+    transact: bool  # without MULTI what follows it would be carried out at once
+    tell_expiry: bool  # exactly, in ms, which is so from Redis 7
+
+
+def ability(lanes: Lanes, key: bytes) -> Ability:
+    """Asks on every lane, and of any key.
 
     Whoever had the connection before may have left it watching something that was written to since.
     """
-    return all(answer == [b"OK", b"OK", []] for answer in lanes.ask(("UNWATCH",), ("MULTI",), ("EXEC",)))
+    answers = lanes.ask(("UNWATCH",), ("MULTI",), ("EXEC",), ("PEXPIRETIME", key))
+    return Ability(
+        all(answer[:3] == [b"OK", b"OK", []] for answer in answers),
+        all(isinstance(answer[3], int) for answer in answers),
+    )
 
 
 def counting(run: Run, seconds: float) -> Count:

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from migrator.client import LOST, Lanes, Node, Reply, ResponseError, Words, Work, pack_each
 from migrator.engine.copy import BACKWARD, KeyJob
 from migrator.engine.copy_members import MemberJob
-from migrator.engine.overlap import may_transact, no_field_expires
+from migrator.engine.overlap import ability, no_field_expires
 from migrator.engine.run import Run
 from migrator.engine.walk import current_run_id
 from migrator.moves.family import Family, Pair
@@ -147,7 +147,7 @@ class PutBack(Generic[Batch]):
         if not self._run.client.named(current_run_id(self._run.client, node)):
             return  # there, another connection is taken for another process
         with suppress(*LOST), Lanes(node, 1) as lanes:
-            if self._open(lanes, marker):
+            if all(ability(lanes, marker)):
                 for _ in lanes.run(self._works(lanes, marker, following)):
                     yield from self._tell()
         yield from self._tell()
@@ -160,11 +160,6 @@ class PutBack(Generic[Batch]):
     def _tell(self) -> Iterator[Batch]:
         while self._told:
             yield self._told.pop()
-
-    @staticmethod
-    def _open(lanes: Lanes, marker: bytes) -> bool:
-        """Whether there are transactions, and expiries can be read exactly (Redis 7)."""
-        return all(isinstance(at, int) for (at,) in lanes.ask(("PEXPIRETIME", marker))) and may_transact(lanes)
 
     def _work(self, lanes: Lanes, marker: bytes, batch: Batch, following: Iterator[Batch]) -> Work:
         lanes.send(

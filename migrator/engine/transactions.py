@@ -13,7 +13,7 @@ from functools import partial
 
 from migrator.client import Lanes, Reply, ResponseError, Words, Work, pack_each
 from migrator.engine.copy import FORWARD
-from migrator.engine.overlap import may_transact, overlapped
+from migrator.engine.overlap import ability, overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
@@ -55,19 +55,15 @@ class Transactions:
             yield from overlapped(self._run, visit, works, self._told, lanes=lanes)
         return [pair for pair in pairs if id(pair) not in self._moved]
 
-    def _learn(self, lanes: Lanes) -> bool:
-        """Whether there are transactions. Before Redis 7 an expiry cannot be read exactly: a key that has one goes the
-        other way."""
-        exact = not any(isinstance(at, ResponseError) for (at,) in lanes.ask(("PEXPIRETIME", self._marker)))
-        self._expiry = "PEXPIRETIME" if exact else "PTTL"
-        return may_transact(lanes)
-
     @property
     def _marker(self) -> bytes:
         return self._run.markers.key(self._run.markers.slots[0])
 
     def _works(self, todo: list[Pair], lanes: Lanes, _: float) -> Iterator[Work]:
-        if not self._learn(lanes):
+        able = ability(lanes, self._marker)
+        # Where an expiry cannot be read exactly, a key that has one goes the other way.
+        self._expiry = "PEXPIRETIME" if able.tell_expiry else "PTTL"
+        if not able.transact:
             return
         while todo:
             size = min(self._size, self._run.at_once(MOST, LEAST))

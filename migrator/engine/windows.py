@@ -22,9 +22,9 @@ from migrator.engine.copy_members import copy_members, drop_members, read_again
 from migrator.engine.overlap import (
     Count,
     Left,
+    ability,
     counting,
     fields_never_expire,
-    may_transact,
     overlapped,
     starts,
     undone,
@@ -264,7 +264,7 @@ def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pai
     under_way = [Collection(run, family, pair, cursor, filled, told, ways) for pair, cursor in all_]
 
     def works(lanes: Lanes, seconds: float) -> Iterator[Work]:
-        if may_transact(lanes):
+        if ability(lanes, all_[0][0].old).transact:
             yield from (one.work(lanes, counting(run, seconds)) for one in under_way)
 
     number = min(_TOGETHER, len(under_way)) * ways
