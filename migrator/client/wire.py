@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import redis
 from hiredis import Reader, pack_command
 from redis._parsers import BaseParser
-from redis.exceptions import AskError, NoPermissionError, OutOfMemoryError, ResponseError, TryAgainError
+from redis.exceptions import AskError, NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError, TryAgainError
+from redis.sentinel import SentinelConnectionPool
 
 from migrator.errors import RefusedError
 from migrator.scripts import Script
@@ -79,6 +80,8 @@ def exchange(node: Node, commands: Sequence[Words], *, asking: bool = False) -> 
         for reply in replies:
             if isinstance(reply, redis.ConnectionError):
                 raise reply  # LOADING, NOAUTH and their like: a connection that is of no use
+            if isinstance(reply, ReadOnlyError) and isinstance(node.pool, SentinelConnectionPool):
+                raise redis.ConnectionError("the primary is a replica now")  # the sentinel knows the next one
         return replies
     except BaseException:
         connection.disconnect()
