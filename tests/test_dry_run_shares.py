@@ -41,6 +41,26 @@ def test_what_one_share_raises_is_raised(tmp_path):
     assert "--at 0001=contracted" in told
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"{", "not a record of a snapshot"),
+        (
+            b'{"db":0,"key":"ae:job:x","type":"heap","expires_at":null,"value":"","part":0}',
+            "not a record of a snapshot",
+        ),
+        (b'{"db":0,"key":"map:a","type":"hash","expires_at":null,"value":[],"part":1}', "part 1 of a record does not"),
+    ],
+)
+def test_a_line_that_is_damaged_is_named_whoever_it_belongs_to(tmp_path, line, told):
+    snapshot = tmp_path / "s"
+    lines = [encode(Line(0, job_key(n), "string", None, [text_of(guid(n))])) for n in range(30)]
+    snapshot.write_bytes(b"".join([*lines[:20], line + b"\n", *lines[20:]]))
+    tried = Tried(shipped(tmp_path / "m"), snapshot)
+    error = tried.shell.error("plan", "--snapshot", str(snapshot), "--processes", "2", exit=2, code="usage")
+    assert f"{snapshot}:21: {told}" in error
+
+
 def test_both_shapes_of_a_record_are_in_one_share_also_over_two_migrations(tmp_path):
     second = KEYS.replace('"{{t}}:text:{id}", type="string"', '"{{t}}:sorted:{id}", type="zset"')
     modules = modules_of(write(tmp_path / "m", MEMBERS, second))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from migrator.phases import FORWARD, Phase
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.expected import read, unexpected
 from migrator.rehearsal.scratch import scratch
-from migrator.rehearsal.shares import Settings, Shares, number_for, try_shares
+from migrator.rehearsal.shares import Settings, number_for, try_shares
 
 
 @contextmanager
@@ -49,12 +48,10 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
             with scratch(asked.snapshot, modules, names, watcher, stop) as one:
                 plan = Trial(one, ids, phases).play(str(asked.snapshot))
         else:
-            with tempfile.TemporaryDirectory(prefix="migrator-") as home:
-                watcher.say(f"in {number} shares, each on a server of its own")
-                file, migrations = str(asked.snapshot), str(settings.migrations.resolve())
-                told = Settings(file=file, name=file, migrations=migrations, namespace=settings.namespace,
-                                ids=tuple(ids), at=phases)  # fmt: skip
-                plan = try_shares(told, Shares(modules, names, number), number, Path(home), stop)
+            watcher.say(f"in {number} shares, each on a server of its own")
+            told = Settings(file=str(asked.snapshot), migrations=str(settings.migrations.resolve()), ids=tuple(ids),
+                            namespace=settings.namespace, at=phases, number=number)  # fmt: skip
+            plan = try_shares(told, stop)
     report = plan.snapshot
     assert report is not None
     if asked.expect and expected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from migrator.keys import Key, Keys
 
@@ -14,8 +14,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped(Generic[R]):
+class Mapped(NamedTuple, Generic[R]):
     """A mapped value with notes on what was assumed; notes never repeat a value of the record."""
 
     value: R

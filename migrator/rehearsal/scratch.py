@@ -24,6 +24,7 @@ from migrator.names import CLAIMS, Names
 from migrator.rehearsal import fake
 from migrator.rehearsal.databases import WHOLE
 from migrator.snapshot.embedded import EmbeddedServer, server_binary
+from migrator.snapshot.files import Mine
 from migrator.snapshot.load import is_rdb, load
 
 PATIENCE = 10.0  # seconds
@@ -67,41 +68,47 @@ def is_ours(names: Names, key: bytes) -> bool:
 
 
 @contextmanager
-def scratch(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
-    """The snapshot of a file on a server of its own, in the phases its ledger says. Raises what `load` raises, and
-    UsageError where neither a server nor fakeredis can run."""
+def scratch(
+    path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop, mine: Mine | None = None
+) -> Iterator[Scratch]:
+    """The snapshot of a file, or what is `mine` of it, on a server of its own, in the phases its ledger says. Raises
+    what `load` raises, and UsageError where neither a server nor fakeredis can run."""
     try:
         server_binary()
     except UsageError as error:
         if is_rdb(path) or not fake.available():
             following = error.next if is_rdb(path) else f"{error.next}; or, for NDJSON, {fake.INSTALL}"
             raise UsageError(error.message, next=following) from None
-        with _faked(path, modules, names, observer, stop) as one:
+        with _faked(path, modules, names, observer, stop, mine) as one:
             yield one
         return
     with EmbeddedServer(tcp=False) as server:
         assert server.home is not None
         client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
-        client, loaded = fill(path, client, names, observer, stop)
+        client, loaded = fill(path, client, names, observer, stop, mine)
         copy = partial(copied, client, server.home)
         yield Scratch(client, server.home, modules, names, version(client), loaded, copy, observer=observer, stop=stop)
 
 
 @contextmanager
-def _faked(path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop) -> Iterator[Scratch]:
+def _faked(
+    path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop, mine: Mine | None
+) -> Iterator[Scratch]:
     @contextmanager
     def again() -> Iterator[Client]:
         with fake.fake_server(PATIENCE) as second:
-            yield fill(path, second, names, Silent(), stop)[0]
+            yield fill(path, second, names, Silent(), stop, mine)[0]
 
     with fake.fake_server(PATIENCE) as first, TemporaryDirectory(prefix="migrator-") as home:
-        client, loaded = fill(path, first, names, observer, stop)
+        client, loaded = fill(path, first, names, observer, stop, mine)
         # Its DUMP is no reply that can be read: values are compared one by one.
         yield Scratch(client, Path(home), modules, names, "fakeredis", loaded, again, whole=-1, notes=fake.NOTES,
                       observer=observer, stop=stop)  # fmt: skip
 
 
-def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Stop) -> tuple[Client, Loaded]:
+def fill(
+    path: Path, client: Client, names: Names, observer: Observer, stop: Stop, mine: Mine | None = None
+) -> tuple[Client, Loaded]:
     """Loads a snapshot; whoever was at work when it was taken is not at work here. A client of its one database, or of
     database 0 where it has several."""
 
@@ -111,7 +118,7 @@ def fill(path: Path, client: Client, names: Names, observer: Observer, stop: Sto
 
     observer.begin("load the snapshot", None)
     try:
-        loaded = load(path, client, empty=True, tick=tick)
+        loaded = load(path, client, empty=True, mine=mine, tick=tick)
     finally:
         observer.end()
     client = _populated(client)

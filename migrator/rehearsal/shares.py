@@ -1,7 +1,7 @@
 """A large snapshot is tried in shares, each on a server and in a process of its own: no record knows of another.
 
 `python -m migrator.rehearsal.shares` tries one; its settings are one line of JSON on standard input, which says by its
-end that nobody waits any more. Prints the plan, or the error, as one line of JSON.
+end that nobody waits any more. Prints what came of it, or the error, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import zlib
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from migrator import errors
@@ -29,8 +29,8 @@ from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.hunt import environment
 from migrator.rehearsal.merge import merged
 from migrator.rehearsal.scratch import is_ours, scratch
-from migrator.snapshot.files import SnapshotFile
 from migrator.snapshot.load import is_rdb
+from migrator.snapshot.ndjson import Head
 
 LARGE = 8 << 20  # bytes of a file; below, a second process costs more than it saves
 _POLL = 0.05
@@ -39,12 +39,20 @@ _POLL = 0.05
 class Settings(Frozen):
     """What a process of its own is told."""
 
-    file: str  # of the whole, then of the share
-    name: str  # what the report calls it
+    file: str
     migrations: str
     namespace: str
     ids: tuple[str, ...]
     at: dict[str, Phase]
+    number: int  # of shares
+    share: int = 0
+
+
+class Tried(Frozen):
+    """What came of one share, and how many of its records are in all of them."""
+
+    plan: PlanResult
+    everywhere: int
 
 
 class Shares:
@@ -89,44 +97,27 @@ def number_for(path: Path, asked: int | None) -> int:
     return asked or (min(4, os.cpu_count() or 1) if path.stat().st_size > LARGE else 1)
 
 
-def split(path: Path, shares: Shares, number: int, home: Path, stop: Stop) -> tuple[list[Path], int]:
-    """The files of the shares, and how many records are in all of them. Raises UsageError for a damaged file."""
-    paths, everywhere = [home / f"share-{n}.ndjson" for n in range(number)], 0
-    with ExitStack() as stack:
-        files = [stack.enter_context(one.open("wb")) for one in paths]
-        for line, raw in SnapshotFile(path).lines():
-            mine = shares.of(line.key)
-            everywhere += len(mine) > 1 and line.part == 0
-            for share in mine:
-                files[share].write(raw)
-            stop.check()
-    return paths, everywhere
-
-
-def try_shares(settings: Settings, shares: Shares, number: int, home: Path, stop: Stop) -> PlanResult:
-    """Tries all shares of the file in `settings` at once, and makes one report of them. Raises what `split` or one of
-    them raises."""
-    running = [_start(Path(settings.migrations), quiet=n > 0) for n in range(number)]  # it takes a moment
+def try_shares(settings: Settings, stop: Stop) -> PlanResult:
+    """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
+    running = [_start(settings.model_copy(update={"share": share})) for share in range(settings.number)]
     found = [""] * len(running)
     threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
     try:
-        paths, everywhere = split(Path(settings.file), shares, number, home, stop)
-        for process, path in zip(running, paths, strict=True):
-            _tell(process, settings.model_copy(update={"file": str(path)}))
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
+        while any(thread.is_alive() for thread in threads) and not any(map(_is_error, found)):
             stop.check()
             time.sleep(_POLL)
     finally:
         for process in running:
             process.kill()
-        for thread in filter(threading.Thread.is_alive, threads):
+        for thread in threads:
             thread.join()
         for process in running:
             with process:  # closes its pipes
                 pass
-    return merged([_result(text) for text in found], everywhere)
+    tried = [_result(text) for text in sorted(found, key=_is_error, reverse=True)]
+    return merged([one.plan for one in tried], tried[0].everywhere)
 
 
 def _read(found: list[str], n: int, process: subprocess.Popen[str]) -> None:
@@ -134,29 +125,31 @@ def _read(found: list[str], n: int, process: subprocess.Popen[str]) -> None:
     found[n] = process.stdout.read()
 
 
-def _start(migrations: Path, *, quiet: bool) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def _start(settings: Settings) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
         [sys.executable, "-m", "migrator.rehearsal.shares"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        stderr=subprocess.DEVNULL if quiet else None, env=environment("", migrations),
+        stderr=subprocess.DEVNULL if settings.share else None, env=environment("", Path(settings.migrations)),
         start_new_session=True,  # Ctrl-C is for us; we end them
     )  # fmt: skip
-
-
-def _tell(process: subprocess.Popen[str], settings: Settings) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # that it has ended is told where its result is asked for
         process.stdin.write(settings.model_dump_json() + "\n")
         process.stdin.flush()
+    return process
 
 
-def _result(text: str) -> PlanResult:
-    if text.startswith('{"error"'):
+def _is_error(text: str) -> bool:
+    return text.startswith('{"error"')
+
+
+def _result(text: str) -> Tried:
+    if _is_error(text):
         raise _raised(ErrorResult.model_validate_json(text).error)
     if not text:
         raise MigratorError(
             "a process that tried a share of the snapshot ended early", next="try it with --processes 1"
         )
-    return PlanResult.model_validate_json(text)
+    return Tried.model_validate_json(text)
 
 
 def _raised(body: ErrorBody) -> MigratorError:
@@ -173,9 +166,7 @@ class _Lines(Silent):
 
 
 def main() -> None:
-    if not (told := sys.stdin.readline()):
-        return  # nobody waits any more
-    settings = Settings.model_validate_json(told)
+    settings = Settings.model_validate_json(sys.stdin.readline())
     gc.freeze()  # as the commands do: what is there stays, and of the rest nearly all is gone with its batch
     gc.set_threshold(50_000, 50, 50)
     threading.Thread(target=_end_with_our_reader, daemon=True).start()
@@ -194,10 +185,26 @@ def _end_with_our_reader() -> None:
     os._exit(1)  # our server hears of it by itself
 
 
-def _try(settings: Settings, observer: Observer) -> PlanResult:
+class _Mine:
+    """The lines of one share. `everywhere`: the keys of those that are in all."""
+
+    def __init__(self, shares: Shares, share: int) -> None:
+        self._shares, self._share = shares, share
+        self.everywhere: set[tuple[int, bytes]] = set()
+
+    def __call__(self, head: Head) -> bool:
+        found = self._shares.of(head.key)
+        if len(found) > 1:
+            self.everywhere.add((head.db, head.key))
+        return self._share in found
+
+
+def _try(settings: Settings, observer: Observer) -> Tried:
     modules, names, stop = load(settings.migrations), Names(settings.namespace), Stop()
-    with scratch(Path(settings.file), modules, names, observer, stop) as one:
-        return Trial(one, settings.ids, settings.at).play(settings.name)
+    mine = _Mine(Shares(modules, names, settings.number), settings.share)
+    with scratch(Path(settings.file), modules, names, observer, stop, mine) as one:
+        plan = Trial(one, settings.ids, settings.at).play(settings.file)
+    return Tried(plan=plan, everywhere=len(mine.everywhere))
 
 
 if __name__ == "__main__":

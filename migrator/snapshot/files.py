@@ -10,7 +10,7 @@ import gzip
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from migrator.errors import RefusedError, UsageError
 from migrator.models import FamilyTaken, Frozen
-from migrator.snapshot.ndjson import Line, decode, encode
+from migrator.snapshot.ndjson import Head, Line, decode, encode, head
 
 FORMAT = 1
 _GZIP = b"\x1f\x8b"
@@ -52,20 +52,20 @@ class End(Frozen):
     families: tuple[FamilyTaken, ...] = ()
 
 
-class SnapshotFile:
-    """A file to be read, as often as one likes; `header` and `end` are there once it was read."""
+Mine = Callable[[Head], bool]  # whether a line is asked for
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class SnapshotFile:
+    """A file to be read, as often as one likes; `header` and `end` are there once it was read. Of lines that are not
+    `mine` only the head is looked at."""
+
+    def __init__(self, path: Path, mine: Mine | None = None) -> None:
+        self.path, self._mine = path, mine
         self.header: Header | None = None
         self.end: End | None = None
 
     def __iter__(self) -> Iterator[Line]:
-        """Its records, as `lines` has them."""
-        return (line for line, _ in self.lines())
-
-    def lines(self) -> Iterator[tuple[Line, bytes]]:
-        """Its records, and the bytes each stands as, in memory a line at a time.
+        """Its records, in memory a line at a time.
 
         Raises UsageError for a file that is missing, damaged, cut short, out of order, or no snapshot.
         """
@@ -74,13 +74,19 @@ class SnapshotFile:
             if number == 1 and raw.startswith(_HEADER):
                 self.header = _header(raw, f"{self.path}:1")
                 continue
+            where = f"{self.path}:{number}"
             if self.header and raw.startswith(_END):
-                self.end = _end(raw, f"{self.path}:{number}")
+                self.end = _end(raw, where)
                 continue
-            line = decode(raw, f"{self.path}:{number}")
-            _follows(before, line, f"{self.path}:{number}")
-            before = line
-            yield line, raw
+            at = head(raw, where) if self._mine else None
+            line = decode(raw, where) if at is None or (self._mine and self._mine(at)) else None
+            if line is not None:
+                _check_stream(line, where)
+                at = Head(line.db, line.key, line.part)
+            _check_follows(before, at, where)
+            before = at
+            if line is not None:
+                yield line
         if number == 0:
             raise UsageError(f"{self.path} is empty", next="take a snapshot with: migrator snapshot take FILE")
         if self.header and (self.end is None or self.end.lines != number - 2):
@@ -109,13 +115,17 @@ def _refuse(path: Path, head: bytes) -> None:
         raise UsageError(f"{path} is not a snapshot", next="take one with: migrator snapshot take FILE")
 
 
-def _follows(before: Line | None, line: Line, where: str) -> None:
-    """Its part has the number after the last one's, and its entries rise: what was loaded twice is told by that."""
+def _check_stream(line: Line, where: str) -> None:
+    """Its entries rise: what was loaded twice is told by that."""
     ids = [tuple(map(int, id.split("-"))) for id, _ in line.stream.entries] if line.stream else []
     if any(id >= following for id, following in pairwise(ids)):
         raise UsageError(f"{where}: the entries of a stream are out of order", next=_DAMAGED)
-    if line.part and (before is None or (before.db, before.key, before.part + 1) != (line.db, line.key, line.part)):
-        raise UsageError(f"{where}: part {line.part} of a record does not follow part {line.part - 1}", next=_DAMAGED)
+
+
+def _check_follows(before: Head | None, at: Head | None, where: str) -> None:
+    """A part has the number after that of the line before it, which is of the same key."""
+    if at and at.part and (before is None or (before.db, before.key, before.part + 1) != at):
+        raise UsageError(f"{where}: part {at.part} of a record does not follow part {at.part - 1}", next=_DAMAGED)
 
 
 def _header(raw: bytes, where: str) -> Header:

@@ -12,7 +12,7 @@ from pathlib import Path
 from migrator.client import Client, Command, ResponseError, checked
 from migrator.errors import RefusedError, UsageError
 from migrator.models import Loaded, number_of, show
-from migrator.snapshot.files import SnapshotFile
+from migrator.snapshot.files import Mine, SnapshotFile
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.pieces import Pieces
 from migrator.snapshot.places import Places
@@ -36,12 +36,13 @@ def load(
     server: Path | None = None,
     replace: bool = False,
     empty: bool = False,
+    mine: Mine | None = None,
     tick: Tick = lambda _: None,
 ) -> Loaded:
     """Loads a snapshot or an RDB file into the databases behind a client, which nobody else may write to meanwhile.
 
     `server` is a program that reads the RDB file, in the place of those at hand. `empty`: nothing is there, and all of
-    it is thrown away if this raises; then the file is read once only.
+    it is thrown away if this raises; then the file is read once only. `mine`: of a snapshot, only these lines.
 
     Does not flush. Raises RefusedError, before anything is written, where a key is there already (unless `replace`),
     or where the server lacks what the file needs: the database, an expiry of hash fields. Raises UsageError for a file
@@ -49,7 +50,7 @@ def load(
     """
     if not is_rdb(path):
         refuse_server(path, server)
-        return load_lines(SnapshotFile(path), client, replace=replace, empty=empty, tick=tick)
+        return load_lines(SnapshotFile(path, mine), client, replace=replace, empty=empty, tick=tick)
     with opened(path, server) as content:
         loaded = load_lines(content, client, replace=replace, empty=empty, tick=tick)
         told = content.report

@@ -12,7 +12,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -146,7 +146,37 @@ def decode(raw: bytes, where: str) -> Line:
     try:
         return _line(msgspec.json.decode(raw))
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
-        raise UsageError(f"{where}: not a record of a snapshot", next="the file is damaged; use another copy") from None
+        raise _damaged(where) from None
+
+
+class Head(NamedTuple):
+    """Where a line stands: of which key it is, and which part of it."""
+
+    db: int
+    key: bytes
+    part: int
+
+
+class _Head(msgspec.Struct):
+    db: int
+    key: str | dict[str, str]
+    part: int
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+
+
+def head(raw: bytes, where: str) -> Head:
+    """The head of a line, for a fifth of what `decode` takes. Raises UsageError, naming `where`, for what has none."""
+    try:
+        found = _HEADS.decode(raw)
+        return Head(found.db, _bytes(found.key), found.part)
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
+        raise _damaged(where) from None
+
+
+def _damaged(where: str) -> UsageError:
+    return UsageError(f"{where}: not a record of a snapshot", next="the file is damaged; use another copy")
 
 
 def _line(record: Any) -> Line:

@@ -57,9 +57,11 @@ def _later(fields: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def _unknown(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    properties = []
+    properties: list[bytes] = []
+    if not fields.keys() - _KNOWN:
+        return properties
     for field, value in fields.items():
-        if field in WRITERS or field in (b"StartedAtUnix", b"Version"):
+        if field in _KNOWN:
             continue
         if known_name(field.decode()) is not None:
             raise Unmappable("a field's name clashes with a property of the job")
@@ -128,4 +130,5 @@ WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"CompletedAt": partial(_offset_date, "CompletedAt"),
     b"LastUpdatedAt": partial(_offset_date, "LastUpdatedAt"),
 }
+_KNOWN = WRITERS.keys() | {b"StartedAtUnix", b"Version"}
 _HEADS = {field: property_json(field, b"") for field in WRITERS}
