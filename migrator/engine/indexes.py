@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from migrator.client import Arg, Command, checked
+from migrator.client import Arg, Command
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
 from migrator.engine.copy import key_batches
 from migrator.engine.run import Run
@@ -16,7 +16,7 @@ from migrator.ledger.lease import server_ms
 from migrator.models import IndexRepair, show
 from migrator.moves import NOW, Index, KeyMove
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import Value, from_reply, read_each, read_words, to_items
+from migrator.moves.values import Value, ask_words, from_reply, read_each, read_words, to_items
 from migrator.phases.markers import refusal
 from migrator.records.scores import format_score, parse_score
 from migrator.scripts import script
@@ -119,15 +119,17 @@ def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Wrong]:
 
 def wrong_of(run: Run, family: Family, mapped: Sequence[tuple[Pair, Value, Value]]) -> list[Wrong]:
     """What is wrong of the memberships of records, given in both shapes: the old value and what it maps to."""
-    wanted: list[Wrong] = []
-    for index in indexes_of(family):
+    found: list[Wrong] = []
+    for index in indexes_of(family) if mapped else ():
         name = index.keys.format({})
+        wanted: list[Wrong] = []
         for pair, value, new in mapped:
             score = index.score(pair.key, new)
             text = None if score is None else b"now" if score is NOW else format_score(score)
             wanted.append(Wrong(pair, value, name, index.member(pair.key), text))
-    scores = run.client.run([Command(w.index, ("ZSCORE", w.index, w.member)) for w in wanted])
-    return [w for w, has in zip(wanted, scores, strict=True) if (checked(has) is None) != (w.score is None)]
+        scores = run.client.one(name, *ask_words("zset", name, [one.member for one in wanted]))
+        found += [one for one, has in zip(wanted, scores, strict=True) if (has is None) != (one.score is None)]
+    return found
 
 
 def _mend(run: Run, family: Family, found: Sequence[Wrong]) -> int:

@@ -33,6 +33,7 @@ _DATES = dict.fromkeys((b"CreatedAt", b"StartedAt", b"CompletedAt", b"LastUpdate
 _DATES[b"RetryDelayUntil"] = _utc
 _ALWAYS = (b"Id", b"CreatedAt", b"LastUpdatedAt")
 _FIELDS = (*_ALWAYS, *(name.encode() for name in DEFAULTS))
+_ALL = frozenset(_FIELDS)
 _NESTED = {b"Headers": b"{", b"RouteParams": b"{", b"QueryParams": b"[", b"Error": b"{"}
 _FIRST = re.compile(rb'\{"[Ii]d":"([^"\\]*)"').match  # where processes of all eras wrote the id
 WHOLE = "the job as a whole"
@@ -40,7 +41,7 @@ WHOLE = "the job as a whole"
 
 def read_hash(job_id: bytes, fields: Mapping[bytes, bytes]) -> None:
     """Raises Unmappable for a hash that a reader of jobs could not take as it is; the reason names the field."""
-    absent = [name for name in _FIELDS if name not in fields]
+    absent = [] if fields.keys() >= _ALL else [name for name in _FIELDS if name not in fields]
     absent += [name for name in _ALWAYS if fields.get(name) == b""]
     if absent:
         raise Unmappable(f"{absent[0].decode()} absent")
@@ -66,6 +67,8 @@ def lost(old: bytes, again: bytes) -> list[str]:
         before, after = _read(old), _read(again)
     except Unmappable as error:
         return [f"{WHOLE}: {error.reason}"]
+    if before == after:
+        return []
     return sorted(name.decode() for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 

@@ -39,7 +39,7 @@ def json_from_hash(fields: Mapping[bytes, bytes]) -> bytes:
 
 
 def _known(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    properties = [_HEADS[field] + write(fields[field]) for field, write in WRITERS.items() if field in fields]
+    properties = [head + write(fields[field]) for field, head, write in _WRITES if field in fields]
     canceled = b"true" if fields[b"Status"] == CANCELED else b"false"
     return [*properties, property_json(b"IsCanceled", canceled)]
 
@@ -131,4 +131,4 @@ WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"LastUpdatedAt": partial(_offset_date, "LastUpdatedAt"),
 }
 _KNOWN = WRITERS.keys() | {b"StartedAtUnix", b"Version"}
-_HEADS = {field: property_json(field, b"") for field in WRITERS}
+_WRITES = [(field, property_json(field, b""), write) for field, write in WRITERS.items()]
