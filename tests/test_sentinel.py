@@ -66,8 +66,14 @@ class Sentinel:
             return raw.execute_command(*words)
 
     def fail_over(self) -> None:
-        self.asked("SENTINEL", "FAILOVER", "main")
+        wait_for(self._ordered, "the sentinel to find the replica good enough", 30)
         wait_for(self._demoted, "the primary to be demoted", 30)
+
+    def _ordered(self) -> bool:
+        try:
+            return bool(self.asked("SENTINEL", "FAILOVER", "main"))
+        except redis.ResponseError:
+            return False
 
     def _demoted(self) -> bool:
         try:
