@@ -33,7 +33,7 @@ demo: $(INSTALLED) ## the whole story on a server of its own
 	@$(BIN)/migrator demo $(ARGS)
 
 test: $(INSTALLED) ## the tests; choose with ARGS="-k ledger"
-	@$(BIN)/python -m pytest -n 3 -m "not prove" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 -m "not prove" $(ARGS)
 
 prove: $(INSTALLED) ## the numbers in full, printed as they come; takes long
 	@$(BIN)/python -m pytest -p no:xdist -m prove --timeout=3600 -s $(ARGS)

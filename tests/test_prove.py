@@ -1,6 +1,6 @@
 """Nothing is lost when the tool is killed at any moment: in numbers, every record checked by an oracle of its own.
 
-The same tests run at a thirtieth in `make test`; with the marker `prove` they run in full and print what they measure.
+The same tests run at a sixtieth in `make test`; with the marker `prove` they run in full and print what they measure.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Size:
 
 
 IN_FULL = Size(300_000, 1_000_000, before=14, after=6, lease=2, jitter=0.5)
-THIRTIETH = Size(10_000, 33_000, before=3, after=2, lease=1, jitter=0.1)
+SIXTIETH = Size(5_000, 16_500, before=2, after=1, lease=1, jitter=0.1)
 SIZES = [
-    pytest.param(THIRTIETH, id="thirtieth"),
+    pytest.param(SIXTIETH, id="sixtieth"),
     pytest.param(IN_FULL, id="full", marks=[pytest.mark.prove, pytest.mark.timeout(7200)]),
 ]
 

@@ -38,7 +38,7 @@ def check(report: Any, kills: int, compared: int) -> None:
 
 def test_nothing_is_lost_while_the_tool_is_killed_adapters_write_and_the_server_dies(tmp_path):
     snapshot = written(tmp_path / "s", {b"{t}:text:%d" % n: b"text %d" % n for n in range(40)} | {b"else": b"where"})
-    words = ["--kill-every", "0.15s", "--writers", "1", "--failover"]
+    words = ["--kill-every", "0.05s", "--writers", "1", "--failover"]  # so little is done in a moment
     report = rehearsed(write(tmp_path / "m", KEYS), snapshot, *words)
     check(report, kills=1, compared=40)
     told = [command.split()[1] for command in report["commands"]]
