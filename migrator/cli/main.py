@@ -16,7 +16,7 @@ from migrator.errors import InterruptedRunError, MigratorError, UsageError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    # Nearly all that is made is gone with its batch: looking for cycles after every 700 was a tenth of a backfill.
+    # Nearly all that is made is gone with its batch: looking for cycles after every 700 is a twentieth of a backfill.
     gc.set_threshold(50_000, 50, 50)
     words = list(sys.argv[1:] if argv is None else argv)
     # Before the options are parsed, so that an error in them is already told in the form that was asked for.

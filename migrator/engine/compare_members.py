@@ -17,32 +17,52 @@ from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, inner_pages
 from migrator.keys import Kind
-from migrator.moves.family import Family, Member, Pair
+from migrator.moves.family import Family, Member, Pair, Side
 from migrator.moves.values import members_from_page, scan_words
+
+Judge = Callable[[Pair, Sequence[Member]], Counter[str]]
 
 
 def old_members(run: Run, family: Family, outcome: Outcome) -> Step:
     """Every old member against its new one."""
-    kind = family.kinds["old"]
+    return _members(run, family, outcome, "old", partial(_settle_members, run, family, outcome))
+
+
+def new_members(run: Run, family: Family, outcome: Outcome) -> Step:
+    """Every new member of which there is no old one."""
+    return _members(run, family, outcome, "new", partial(_judge_new, run, family, outcome))
+
+
+def _members(run: Run, family: Family, outcome: Outcome, side: Side, judge: Judge) -> Step:
+    kind, parse = family.kinds[side], family.from_old if side == "old" else family.from_new
 
     def step(visit: Visit) -> Iterator[Progress]:
-        pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        pairs = outcome.pairs(run, map(parse, visit.keys))
         run.census.saw(pair.old for pair in pairs)
-        judge = partial(_settle_members, run, family, outcome)
-        left = yield from bulk.round_one(run, family, visit, "old", pairs, outcome, judge)
+        left = yield from bulk.round_one(run, family, visit, side, pairs, outcome, judge)
         for pair, start in left:
-            is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
-            if is_type not in (kind, "none"):
+            key = pair.old if side == "old" else pair.new
+            is_type = run.client.one(key, "TYPE", key).decode()
+            if is_type in (kind, "none"):
+                look = partial(_look, outcome, judge, pair)
+                yield from by_batch(run, replace(visit, start=Place(key, start)), kind, key, look)
+            elif side == "old":
                 verdict, why = unreadable(run, pair, None, foreign_type(is_type), is_type)
-                yield Progress(account(outcome, [Difference(pair, None, verdict, why)]), Place(pair.old))
-                continue
-            there = replace(visit, start=Place(pair.old, start))
-            pages = inner_pages(run.client, there, pair.old, scan(kind, pair.old))
-            for cursor, batch, last in member_batches(kind, pages):
-                counts = _settle_members(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
-                yield Progress(counts, Place(pair.old, cursor) if last else Place())
+                yield Progress(account(outcome, [Difference(pair, None, verdict, why)]), Place(key))
 
     return step
+
+
+def _look(outcome: Outcome, judge: Judge, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
+    return judge(pair, batch) if outcome.wanted() else Counter()
+
+
+def by_batch(
+    run: Run, visit: Visit, kind: Kind, key: bytes, look: Callable[[Sequence[Member]], Counter[str]]
+) -> Iterator[Progress]:
+    """One collection, from where the visit starts in it, with what `look` counted of each bounded batch."""
+    for cursor, batch, last in member_batches(kind, inner_pages(run.client, visit, key, scan(kind, key))):
+        yield Progress(look(batch), Place(key, cursor) if last else Place())
 
 
 def scan(kind: Kind, key: bytes) -> Callable[[int], tuple[Arg, ...]]:
@@ -71,27 +91,6 @@ def _settle_members(run: Run, family: Family, outcome: Outcome, pair: Pair, batc
         batch = read_old(run, family, pair, [name for name, _ in batch])
         found = judge_members(run, family, pair, batch)
     return account(outcome, found, wrong - len(mendable(found)))
-
-
-def new_members(run: Run, family: Family, outcome: Outcome) -> Step:
-    """Every new member of which there is no old one."""
-    kind = family.kinds["new"]
-
-    def step(visit: Visit) -> Iterator[Progress]:
-        pairs = outcome.pairs(run, map(family.from_new, visit.keys))
-        run.census.saw(pair.old for pair in pairs)
-        judge = partial(_judge_new, run, family, outcome)
-        left = yield from bulk.round_one(run, family, visit, "new", pairs, outcome, judge)
-        for pair, start in left:
-            key = pair.new
-            if run.client.one(key, "TYPE", key).decode() != kind:
-                continue
-            pages = inner_pages(run.client, replace(visit, start=Place(key, start)), key, scan(kind, key))
-            for cursor, batch, last in member_batches(kind, pages):
-                counts = _judge_new(run, family, outcome, pair, batch) if outcome.wanted() else Counter()
-                yield Progress(counts, Place(key, cursor) if last else Place())
-
-    return step
 
 
 def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from migrator.client import Arg, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import compare
-from migrator.engine.compare_members import member_batches, scan
+from migrator.engine.compare_members import by_batch
 from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches
 from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded, unlink
@@ -32,7 +33,7 @@ from migrator.engine.put import put_key
 from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run
 from migrator.engine.sweep import rename
-from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
+from migrator.engine.walk import Place, Progress, Step, Visit, Walk
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
 from migrator.moves.family import Family, Member, Pair
@@ -242,9 +243,7 @@ class _All:
 
 
 def _absent_members(run: Run, family: Family) -> Step:
-    def mend(pair: Pair, members: Sequence[Member]) -> Counter[str]:
-        mend_members_by_inverse(run, family, pair, members)
-        return Counter(scanned=len(members))
+    mend = partial(_mend_members, run, family)
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
@@ -289,10 +288,12 @@ def _follow_members(run: Run, family: Family, visit: Visit, pair: Pair) -> Itera
     kind, name = family.kinds["new"], pair.new
     if run.client.one(name, "TYPE", name).decode() != kind:
         return
-    pages = inner_pages(run.client, visit, name, scan(kind, name))
-    for cursor, batch, last in member_batches(kind, pages):
-        mend_members_by_inverse(run, family, pair, batch)
-        yield Progress({"scanned": len(batch)}, Place(name, cursor) if last else Place())
+    yield from by_batch(run, visit, kind, name, partial(_mend_members, run, family, pair))
+
+
+def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> Counter[str]:
+    mend_members_by_inverse(run, family, pair, members)
+    return Counter(scanned=len(members))
 
 
 def _drop_retired(run: Run, family: Family, number: int) -> None:
