@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from migrator import scripts
-from migrator.engine import transactions
+from migrator.engine import commands, transactions
 from migrator.errors import UsageError
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
@@ -34,6 +34,28 @@ def test_every_migration_goes_there_and_back_and_there_again(data, tmp_path):
     assert (report["loaded"]["records"], report["differing"], report["rejected"], report["exit"]) == (5, 0, 0, 0)
     assert set(report["seconds"]) == {"map", "there", "back", "compare", "again"}
     assert "ok: every record came back as it was" in text
+
+
+@pytest.mark.parametrize("moved", [3, 2])
+def test_there_again_both_shapes_are_compared_unless_the_backfill_counts_what_it_did_before(
+    data, tmp_path, monkeypatch, moved
+):
+    asked, real = [], commands.apply
+
+    def apply(session, ids, through):
+        result = real(session, ids, through)
+        asked.append((ids[0][:4], through))
+        (status,) = result.migrations
+        if asked.count(("0001", "backfill")) == 2 and ids[0].startswith("0001"):
+            status = status.model_copy(update={"tally": status.tally.model_copy(update={"moved": moved})})
+        return result.model_copy(update={"migrations": (status,)})
+
+    monkeypatch.setattr(commands, "apply", apply)
+    Tried(shipped(tmp_path / "m"), data)()
+    there, again = asked[:4], asked[4:]
+    assert there == [(id, through) for id in ("0001", "0002") for through in ("backfill", "contract")]
+    compared = [("0001", "verify")] * (moved != 3)
+    assert again == [("0001", "backfill"), *compared, ("0002", "backfill")]
 
 
 def test_both_shapes_take_more_memory_than_one(tmp_path):

@@ -1,4 +1,4 @@
-"""The quick way to a job's hash is a shortcut: where it answers, it answers as the rules do."""
+"""The quick ways to a job's hash and back are shortcuts: where they answer, they answer as the rules do."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migrator.records.job import to_json
 from migrator.records.job.fields import known_name
 from migrator.records.job.to_hash import by_rules
-from migrator.records.job.usual import usual_hash
+from migrator.records.job.usual import usual_hash, usual_json
 from tests import records
 from tests.test_records_job import ID, job, with_raw
 from tests.test_records_job_back import DATES, KNOWN, texts
@@ -171,3 +172,59 @@ def test_both_ways_agree_on_where_values_are_too_deep(name):
     for depth in [*range(1000), 100_000]:
         value = b"[" * depth + b"]" * depth
         assert_same(ID, with_raw(name, b"[%s]" % value if name == "queryParams" else b'{"a":[%s]}' % value))
+
+
+def assert_same_back(fields):
+    """The quick way back gives no answer, or the answer of the rules, which then refuse nothing."""
+    quick = usual_json(fields)
+    assert quick is None or quick == to_json.by_rules(fields)
+
+
+@pytest.mark.parametrize("number", range(100))
+def test_jobs_of_all_eras_come_back_the_quick_way(number):
+    fields = records.job(number).fields
+    assert usual_json(fields) == to_json.by_rules(fields)
+
+
+FIELDS = sorted(records.job(0).fields)
+SAID = [
+    *(b"", b"0", b"100", b"300", b"600", b"-1", b"007", b"null", b"true", b"{}", b"[]", b'""', b'"x"', b"x", b"\xff"),
+    *(b'{"a":1}', b"[1]", b'{"a":"}', b'{","b":1}', b"{}{}", b' {}', b'{} ', b'1,"version":5', b'{},"tenant":{}'),
+    *(b'x"', b'x","tenant":"y', b"\\", b"\n", b"\x7f", "é".encode(), ID, ID.upper(), b"1760781607", b"1760781607.5"),
+    *(b"2025-10-02T06:15:30" + digits + zone
+      for digits in (b"", b".", b".5", b".5000000", b".0000000", b".1234567", b".12345678")
+      for zone in (b"", b"Z", b"+00:00", b"-00:00", b"+05:30")),
+    *(b"2024-02-29T00:00:00.0000000+00:00", b"2025-02-30T00:00:00.0000000+00:00", b"2025-10-02T24:00:00.0000000Z"),
+]  # fmt: skip
+
+
+@st.composite
+def hashes(draw: st.DrawFn) -> dict[bytes, bytes]:
+    """The hash of a job of an era, some fields with what others have in theirs, left out, or not known to anybody."""
+    fields = dict(records.job(draw(st.integers(0, 60))).fields)
+    for name in draw(st.sets(st.sampled_from([*FIELDS, b"StartedAtUnix", b"Version", b"Tenant"]), max_size=3)):
+        if draw(st.booleans()):
+            fields[name] = draw(st.sampled_from([*SAID, *fields.values()]))
+        else:
+            fields.pop(name, None)
+    return fields
+
+
+@given(hashes())
+def test_both_ways_back_agree(fields):
+    assert_same_back(fields)
+
+
+@pytest.mark.parametrize("name", [*FIELDS, b"StartedAtUnix", b"Version", b"Tenant"])
+def test_both_ways_back_agree_on_what_is_nearly_usual(name):
+    for number in range(6):
+        for value in SAID:
+            assert_same_back(records.job(number).fields | {name: value})
+
+
+def test_whoever_changes_a_hash_changes_no_answer():
+    text = job()
+    first = usual_hash(ID, text)
+    assert first is not None
+    first[b"Status"] = b"600"
+    assert usual_hash(ID, text) == by_rules(ID, text)[0]

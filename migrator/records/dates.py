@@ -57,7 +57,7 @@ def pad_usual(text: bytes) -> bytes | None:
 
 def trim_usual(text: bytes) -> bytes | None:
     """What offset_json(parse_iso(text)) gives, several times faster, for a date of UTC as a hash has it; else None."""
-    return _trim(text[:27]) + b"+00:00" if len(text) == 33 and pad_usual(text) else None
+    return trim(text[:27]) + b"+00:00" if len(text) == 33 and pad_usual(text) else None
 
 
 def parse_iso(text: bytes) -> Moment | None:
@@ -128,19 +128,20 @@ def utc_text(moment: Moment) -> bytes:
 
 def offset_json(moment: Moment) -> bytes:
     """A DateTimeOffset in JSON, without quotes: `2025-10-02T06:15:30.12+05:30`."""
-    return _trim(moment.iso) + _zone(moment.offset)
+    return trim(moment.iso) + _zone(moment.offset)
 
 
 def utc_json(moment: Moment) -> bytes:
     """A UTC DateTime in JSON, without quotes: `2025-10-02T06:15:30.12Z`."""
-    return _trim(_utc_iso(moment)) + b"Z"
+    return trim(_utc_iso(moment)) + b"Z"
 
 
 def _utc_iso(moment: Moment) -> bytes:
     return ticks_to_iso(moment.ticks) if moment.offset else moment.iso
 
 
-def _trim(iso: bytes) -> bytes:
+def trim(iso: bytes) -> bytes:
+    """A wall clock with 7 fraction digits, without the zeros at its end."""
     return iso.rstrip(b"0").rstrip(b".")
 
 

@@ -26,6 +26,7 @@ from migrator.models import (
     PlanResult,
     SnapshotReport,
     Stopped,
+    TallyResult,
     TriedMemory,
     TriedMigration,
 )
@@ -57,6 +58,7 @@ class _Tried:
     reached: str = ""  # the phase it is in
     furthest: str = ""  # the one it came to on the way there
     compared: int = 0
+    tally: TallyResult | None = None  # of the backfill on the way there
     ran: bool = False
     memory: TriedMemory = field(default_factory=TriedMemory)
 
@@ -120,24 +122,28 @@ class Trial:
             return
         one.ran = True
         with self._timed("there"):
-            self._carry(one, _FIRST, "contract")
+            one.tally = self._fill(one, _FIRST)
+            if one.tally is not None and self._apply(one, _FIRST, "contract"):
+                one.compared = _compared(self._scratch.session(), module.id)
         one.furthest = one.reached
         one.memory = one.memory.model_copy(update={"after": self._scratch.memory()})
 
-    def _carry(self, one: _Tried, backup: str, goal: str) -> bool:
-        """`apply` as an operator runs it: what cannot be mapped is accepted. Whether it came as far as `goal`."""
-        id = one.module.id
-        accept = partial(self._accept, one, backup)
-        for through in ("backfill", goal):
-            if self._done(one, partial(self._apply, backup, id, through), accept) is None:
-                return False
-            if through == "backfill":
-                self._accept(one, backup)
-        one.compared = _compared(self._scratch.session(), id)
-        return True
+    def _fill(self, one: _Tried, backup: str) -> TallyResult | None:
+        """The backfill, and what it found; None if it was stopped. What cannot be mapped is accepted."""
+        result = self._apply(one, backup, "backfill")
+        if result is None:
+            return None
+        self._accept(one, backup)
+        return result.migrations[0].tally
 
-    def _apply(self, backup: str, id: str, through: str) -> ApplyResult:
-        return commands.apply(self._scratch.session(backup), [id], through)
+    def _apply(self, one: _Tried, backup: str, through: str) -> ApplyResult | None:
+        """`apply` as an operator runs it."""
+        id = one.module.id
+        return self._done(
+            one,
+            lambda: commands.apply(self._scratch.session(backup), [id], through),
+            lambda: self._accept(one, backup),
+        )
 
     def _accept(self, one: _Tried, backup: str) -> bool:
         """Accepts what is open; whether anything was. What the engine lists is the truth: it knows reasons that no
@@ -217,10 +223,17 @@ class Trial:
         return commands.rollback(session, id, "pending")
 
     def _again(self) -> None:
+        """Applied once more. The data are what they were, so the backfill has to find as many of each as before; where
+        it does not, or where there is no count of before, both shapes are compared."""
         with self._timed("again"):
             for one in self.tried:
-                # As far as a bare `apply` goes, both shapes compared: that contract works is known by then.
-                if one.ran and not self._carry(one, _SECOND, "verify"):
+                if not one.ran:
+                    continue
+                tally = self._fill(one, _SECOND)
+                if tally is None:
+                    return
+                # That contract works is known by then.
+                if tally != one.tally and self._apply(one, _SECOND, "verify") is None:
                     return
 
     # What belongs to whom.

@@ -17,6 +17,7 @@ from migrator.records.job.fields import (
     known_name,
     whole,
 )
+from migrator.records.job.usual import usual_json
 from migrator.records.split import is_json, write_string
 
 _NULL = b"null"
@@ -29,6 +30,12 @@ def json_from_hash(fields: Mapping[bytes, bytes]) -> bytes:
     field leaves its property out, which the library reads as its default. Raises Unmappable for a hash without
     Id, Status or CreatedAt, for numbers, dates or JSON that are none, and for text that is not UTF-8.
     """
+    usual = usual_json(fields)
+    return by_rules(fields) if usual is None else usual
+
+
+def by_rules(fields: Mapping[bytes, bytes]) -> bytes:
+    """What json_from_hash gives, found value by value."""
     for name in ("Id", "Status", "CreatedAt"):
         if not fields.get(name.encode()):
             raise Unmappable(f"{name} absent")

@@ -1,4 +1,5 @@
-"""A job just as a process of the three eras wrote it, mapped in one go; any other is left to the rules of to_hash.
+"""A job just as a process of the three eras wrote it, mapped in one go there and back; any other is left to the rules
+of to_hash and to_json.
 
 One expression takes the text apart and one decoding reads its strings. That costs a third of the rules, which
 are asked value by value.
@@ -7,11 +8,14 @@ are asked value by value.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
-from migrator.records.dates import seconds_of
-from migrator.records.job.fields import IN_PROGRESS, error_object
+from migrator.records.dates import seconds_of, trim
+from migrator.records.job.fields import CANCELED, IN_PROGRESS, error_object
+from migrator.records.split import write_string
 
 # Behind `@` comes the next property's name: a value ends where its closing mark and that name follow. Whether it is
 # JSON up to there is asked later. Nothing is tried twice (`*+`), so the time is linear whatever the text.
@@ -64,10 +68,54 @@ _DEEP = 200
 _ZEROS = {19: b".0000000"} | {27 - missing: b"0" * missing for missing in range(7)}
 _UTC = {0: b""} | {length: zeros + b"+00:00" for length, zeros in _ZEROS.items()}
 _Z = {0: b""} | {length: zeros + b"Z" for length, zeros in _ZEROS.items()}
+_FIELDS = tuple(
+    name.encode()
+    for name in (
+        *("Id", "Name", "Status", "Headers", "RouteParams", "QueryParams", "Payload", "Result", "Error"),
+        *("RetryCount", "MaxRetries", "RetryDelayUntil", "WorkerId"),
+        *("CreatedAt", "StartedAt", "CompletedAt", "LastUpdatedAt"),
+    )
+)
+_JSON = (
+    b'{"id":"%s","name":%s,"status":%s,"headers":%s,"routeParams":%s,"queryParams":%s,"payload":%s,"result":%s,'
+    b'"error":%s,"retryCount":%s,"maxRetries":%s,"retryDelayUntil":%s,"workerId":%s,"createdAt":%s,"startedAt":%s,'
+    b'"completedAt":%s,"lastUpdatedAt":%s,"isCanceled":%s}'
+)
 
 
 def usual_hash(job_id: bytes, text: bytes) -> dict[bytes, bytes] | None:
     """The fields that the rules give for a job of which they note nothing; None for any other, sound or not."""
+    fields = _usual(job_id, text)
+    return None if fields is None else fields.copy()
+
+
+def usual_json(fields: Mapping[bytes, bytes]) -> bytes | None:
+    """The JSON that the rules give for a hash as usual_hash makes it; None for any other, sound or not.
+
+    It is written without a look at the values, and kept if reading it gives these very fields.
+    """
+    try:
+        (id, name, status, headers, route, query, payload, result, error, count, most, delay, worker,
+         created, started, completed, updated) = map(fields.__getitem__, _FIELDS)  # fmt: skip
+        text = _JSON % (
+            id, write_string(name), status, headers or b"null", route or b"null", query or b"null",
+            write_string(payload), write_string(result) if result else b"null", error or b"null", count, most,
+            b'"%sZ"' % trim(delay[:-1]) if delay else b"null", b'"%s"' % worker if worker else b"null",
+            _utc_json(created), _utc_json(started), _utc_json(completed), _utc_json(updated),
+            b"true" if status == CANCELED else b"false",
+        )  # fmt: skip
+    except (KeyError, UnicodeDecodeError):
+        return None
+    return text if id and _usual(id, text) == fields else None
+
+
+def _utc_json(value: bytes) -> bytes:
+    return b'"%s+00:00"' % trim(value[:-6]) if value else b"null"
+
+
+# Whoever maps a job there and back asks of the same two texts several times over.
+@lru_cache(maxsize=2)
+def _usual(job_id: bytes, text: bytes) -> dict[bytes, bytes] | None:
     found = _take_apart(text)
     if found is None:
         return None
@@ -87,25 +135,11 @@ def usual_hash(job_id: bytes, text: bytes) -> dict[bytes, bytes] | None:
         error = _error(failure) if failure else b""
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    fields = {
-        b"Id": id,
-        b"Name": name,
-        b"Status": status,
-        b"Headers": headers,
-        b"RouteParams": route,
-        b"QueryParams": query,
-        b"Payload": payload,
-        b"Result": result,
-        b"Error": error,
-        b"RetryCount": count,
-        b"MaxRetries": most,
-        b"RetryDelayUntil": delay + _Z[len(delay)],
-        b"WorkerId": worker,
-        b"CreatedAt": created + _UTC[len(created)],
-        b"StartedAt": started + _UTC[len(started)],
-        b"CompletedAt": completed + _UTC[len(completed)],
-        b"LastUpdatedAt": updated + _UTC[len(updated)],
-    }
+    fields = dict(zip(_FIELDS, (
+        id, name, status, headers, route, query, payload, result, error, count, most, delay + _Z[len(delay)], worker,
+        created + _UTC[len(created)], started + _UTC[len(started)], completed + _UTC[len(completed)],
+        updated + _UTC[len(updated)],
+    ), strict=True))  # fmt: skip
     if status == IN_PROGRESS and started:
         fields[b"StartedAtUnix"] = b"%d" % seconds_of(started)
     return fields
