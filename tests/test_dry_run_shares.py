@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from migrator.keys import Kind
 from migrator.models import SnapshotReport
 from migrator.names import Names
+from migrator.rehearsal.division import Shares, divided, evenly
 from migrator.rehearsal.expected import unexpected
-from migrator.rehearsal.shares import Shares
 from migrator.snapshot.ndjson import Line, encode
 from tests.records import Records, job
 from tests.support import KEYS, MEMBERS, guid, modules_of, shipped, write
@@ -21,6 +22,7 @@ from tests.support import job as text_of
 from tests.trial import MAP, TICKS, Tried, job_key, jobs, written
 
 LIMIT = 60.0  # seconds, on two cores of which nobody else takes any
+NAMES = Names("migrator")
 
 
 def test_shares_give_the_report_of_the_whole(tmp_path):
@@ -64,12 +66,48 @@ def test_a_line_that_is_damaged_is_named_whoever_it_belongs_to(tmp_path, line, t
 def test_both_shapes_of_a_record_are_in_one_share_also_over_two_migrations(tmp_path):
     second = KEYS.replace('"{{t}}:text:{id}", type="string"', '"{{t}}:sorted:{id}", type="zset"')
     modules = modules_of(write(tmp_path / "m", MEMBERS, second))
-    shares = Shares(modules, Names("migrator"), 16)
+    shares = Shares(modules, NAMES, evenly(16))
     for n in range(30):
         names = (b"{t}:times:%d", b"{t}:sorted:%d", b"{t}:hash:%d")
         assert len({shares.of(name % n) for name in names}) == 1
     assert len({shares.of(b"{t}:times:%d" % n) for n in range(30)}) > 5
     assert shares.of(b"migrator:{migrator}:ledger") == range(16)
+
+
+def test_large_records_are_divided_by_their_size_and_the_rest_makes_up_for_them(tmp_path):
+    modules = modules_of(shipped(tmp_path / "m"))
+    flat = [word for n in range(3000) for word in (b"session-%d" % n, b"%d" % TICKS)]
+    lines = [Line(0, b"map:m%d:__meta:timestamps" % n, "hash", None, flat, part) for n in range(3) for part in range(2)]
+    # The new shape of one, and an index that is in all.
+    lines.append(Line(0, b"map:m2:__meta:timestamps-sorted", "zset", None, flat))
+    lines.append(Line(0, b"ae:jobs:queue", "zset", None, flat * 9))
+    small = [Line(0, key, "string", None, [text]) for key, text in jobs(2000).items()]
+    (tmp_path / "s").write_bytes(b"".join(map(encode, (*lines, *small))))
+    division = divided(tmp_path / "s", modules, NAMES, 2)
+    shares = Shares(modules, NAMES, division)
+    assert shares.of(b"map:m2:__meta:timestamps") == shares.of(b"map:m2:__meta:timestamps-sorted")
+    taken = Counter[int]()
+    for line in (*lines, *small):
+        if len(found := shares.of(line.key)) == 1:
+            taken[found[0]] += len(encode(line)) + 60 * max(1, len(line.items) // 2)
+    assert max(taken.values()) < 1.1 * min(taken.values())
+    assert divided(tmp_path / "s", modules, NAMES, 7).number == 7
+
+
+def test_a_record_larger_than_a_share_has_one_for_itself(tmp_path):
+    modules = modules_of(shipped(tmp_path / "m"))
+    flat = [word for n in range(3000) for word in (b"session-%d" % n, b"%d" % TICKS)]
+    lines = [Line(0, MAP, "hash", None, flat), *(Line(0, k, "string", None, [t]) for k, t in jobs(20).items())]
+    (tmp_path / "s").write_bytes(b"".join(map(encode, lines)))
+    shares = Shares(modules, NAMES, divided(tmp_path / "s", modules, NAMES, 3))
+    (alone,) = shares.of(MAP)
+    others = {share for key in jobs(20) for share in shares.of(key)}
+    assert others == {0, 1, 2} - {alone}
+
+
+def test_nothing_is_divided_too(tmp_path):
+    (tmp_path / "s").write_bytes(b"")
+    assert divided(tmp_path / "s", modules_of(shipped(tmp_path / "m")), NAMES, 4) == evenly(4)
 
 
 # In full. 25 records are broken, each in a way of its own kind.

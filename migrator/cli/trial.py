@@ -16,6 +16,7 @@ from migrator.models import MigrationPlan, PlanResult, SnapshotReport, TriedMigr
 from migrator.moves.loader import Modules, load
 from migrator.names import Names
 from migrator.phases import FORWARD, Phase
+from migrator.rehearsal.division import divided
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.expected import read, unexpected
 from migrator.rehearsal.scratch import scratch
@@ -50,7 +51,8 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
         else:
             watcher.say(f"in {number} shares, each on a server of its own")
             told = Settings(file=str(asked.snapshot), migrations=str(settings.migrations.resolve()), ids=tuple(ids),
-                            namespace=settings.namespace, at=phases, number=number)  # fmt: skip
+                            namespace=settings.namespace, at=phases,
+                            division=divided(asked.snapshot, modules, names, number))  # fmt: skip
             plan = try_shares(told, stop)
     report = plan.snapshot
     assert report is not None

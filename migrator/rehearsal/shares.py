@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,15 +19,14 @@ from migrator import errors
 from migrator.engine.observe import Observer, Silent, Stop
 from migrator.errors import MigratorError
 from migrator.models import ErrorBody, ErrorResult, Frozen, PlanResult
-from migrator.moves import KeyMove
-from migrator.moves.family import Family
-from migrator.moves.loader import Modules, load
+from migrator.moves.loader import load
 from migrator.names import Names
 from migrator.phases import Phase
+from migrator.rehearsal.division import Division, Shares
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.hunt import environment
 from migrator.rehearsal.merge import merged
-from migrator.rehearsal.scratch import is_ours, scratch
+from migrator.rehearsal.scratch import scratch
 from migrator.snapshot.load import is_rdb
 from migrator.snapshot.ndjson import Head
 
@@ -44,7 +42,7 @@ class Settings(Frozen):
     namespace: str
     ids: tuple[str, ...]
     at: dict[str, Phase]
-    number: int  # of shares
+    division: Division
     share: int = 0
 
 
@@ -53,40 +51,6 @@ class Tried(Frozen):
 
     plan: PlanResult
     everywhere: int
-
-
-class Shares:
-    """Which share a key belongs to: both shapes of a record to one, indexes and the ledger to all."""
-
-    def __init__(self, modules: Modules, names: Names, number: int) -> None:
-        self._names, self._number = names, number
-        slots = _OneSlot()
-        moves = [(module.id, move) for module in modules.all for move in module.migration.moves]
-        self._families = [Family(slots, names, id, move) for id, move in moves]
-        self._everywhere = {
-            index.keys.format({}) for _, move in moves if isinstance(move, KeyMove) for index in move.indexes
-        }
-
-    def of(self, key: bytes) -> range:
-        if is_ours(self._names, key) or key in self._everywhere:
-            return range(self._number)
-        share = zlib.crc32(self._root(key)) % self._number
-        return range(share, share + 1)
-
-    def _root(self, key: bytes) -> bytes:
-        """The first name of a record: that of the old shape, and of the migration before where that one made it."""
-        for family in reversed(self._families):
-            if not family.same_name and (pair := family.from_new(key)) is not None:
-                key = pair.old
-        return key
-
-
-class _OneSlot:
-    def slot(self, key: bytes) -> int:  # noqa: ARG002 - a single server is one slot
-        return 0
-
-    def slot_tag(self, slot: int) -> bytes:  # noqa: ARG002
-        return b"0"
 
 
 def number_for(path: Path, asked: int | None) -> int:
@@ -99,7 +63,7 @@ def number_for(path: Path, asked: int | None) -> int:
 
 def try_shares(settings: Settings, stop: Stop) -> PlanResult:
     """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
-    running = [_start(settings.model_copy(update={"share": share})) for share in range(settings.number)]
+    running = [_start(settings.model_copy(update={"share": share})) for share in range(settings.division.number)]
     found = [""] * len(running)
     threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
     try:
@@ -201,7 +165,7 @@ class _Mine:
 
 def _try(settings: Settings, observer: Observer) -> Tried:
     modules, names, stop = load(settings.migrations), Names(settings.namespace), Stop()
-    mine = _Mine(Shares(modules, names, settings.number), settings.share)
+    mine = _Mine(Shares(modules, names, settings.division), settings.share)
     with scratch(Path(settings.file), modules, names, observer, stop, mine) as one:
         plan = Trial(one, settings.ids, settings.at).play(settings.file)
     return Tried(plan=plan, everywhere=len(mine.everywhere))

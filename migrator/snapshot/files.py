@@ -70,7 +70,7 @@ class SnapshotFile:
         Raises UsageError for a file that is missing, damaged, cut short, out of order, or no snapshot.
         """
         number, before = 0, None
-        for number, raw in enumerate(self._raw_lines(), 1):
+        for number, raw in enumerate(self.raw_lines(), 1):
             if number == 1 and raw.startswith(_HEADER):
                 self.header = _header(raw, f"{self.path}:1")
                 continue
@@ -92,7 +92,8 @@ class SnapshotFile:
         if self.header and (self.end is None or self.end.lines != number - 2):
             raise UsageError(f"{self.path} is cut short: its last line is missing", next="use another copy of the file")
 
-    def _raw_lines(self) -> Iterator[bytes]:
+    def raw_lines(self) -> Iterator[bytes]:
+        """Its lines as they stand there. Raises UsageError for a file that is missing, or no snapshot."""
         try:
             with self.path.open("rb") as plain:
                 head = plain.read(24)
