@@ -229,4 +229,4 @@ def test_the_ledger_and_the_markers_stay_whole(key):
 
 def test_an_expiry_of_a_field_stays():
     line = Line(0, b"h", "hash", 5, [b"f", b"words"], 0, {b"f": 4102444800000})
-    assert replace(hidden(line), items=line.items) == line
+    assert hidden(line)._replace(items=line.items) == line

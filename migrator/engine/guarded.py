@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from migrator.client import Arg, Command
 from migrator.engine.run import Run
@@ -12,6 +13,8 @@ from migrator.scripts import script
 
 BATCH = 100
 
+T = TypeVar("T")
+
 
 def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None:
     """Runs commands whose keys stand in second place (RENAME: also in third), if the markers are as planned."""
@@ -19,11 +22,27 @@ def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None
     for words in commands:
         assert isinstance(words[1], bytes)
         groups.setdefault(run.client.slot(words[1]), []).append(words)
-    calls = [
-        _call(run, guard, slot, group[i : i + BATCH])
+    _send(run, [_call(run, guard, slot, batch) for slot, group in groups.items() for batch in _batches(group)])
+
+
+def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
+    """Removes keys, if the markers are as planned."""
+    groups: dict[int, list[bytes]] = {}
+    for name in names:
+        groups.setdefault(run.client.slot(name), []).append(name)
+    remove, args = script("unlink"), guard.args()
+    _send(run, [
+        Command.eval(remove, [run.markers.key(slot), *batch], args)
         for slot, group in groups.items()
-        for i in range(0, len(group), BATCH)
-    ]
+        for batch in _batches(group)
+    ])  # fmt: skip
+
+
+def _batches(group: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (group[i : i + BATCH] for i in range(0, len(group), BATCH))
+
+
+def _send(run: Run, calls: Sequence[Command]) -> None:
     for reply in run.client.run(calls):
         refusal(reply, run.id)
 
@@ -37,7 +56,3 @@ def _call(run: Run, guard: Guard, slot: int, group: Sequence[tuple[Arg, ...]]) -
             keys[word] = None
         args += (len(words), *words)
     return Command.eval(script("guarded"), [run.markers.key(slot), *keys], args)
-
-
-def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
-    guarded(run, guard, [("UNLINK", name) for name in names])

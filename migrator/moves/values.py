@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from migrator.client import Arg, Client, Reply, Words, pack_each, pack_pairs
@@ -22,6 +23,7 @@ _READ: dict[Kind, tuple[str, tuple[Arg, ...]]] = {
     "zset": ("ZRANGE", (0, -1, "WITHSCORES")),
 }
 _SCAN: dict[Kind, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
+_ONLY_BYTES = frozenset({bytes})
 _ASK: dict[Kind, str] = {"hash": "HMGET", "zset": "ZMSCORE", "set": "SMISMEMBER"}
 _WRITE: dict[Kind, str] = {"string": "SET", "hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD"}
 _COUNT: dict[Kind, str] = {"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
@@ -134,8 +136,8 @@ def check_value(kind: Kind, value: Value) -> str:
     """Why this is not a value of that kind, or the empty string."""
     if kind == "string":
         return "" if isinstance(value, bytes) else "not bytes"
-    # First of all, and of exactly the types: half the time for a hash of 17 fields, as nearly all are sound.
-    if kind == "hash" and type(value) is dict and _all_bytes(value) and _all_bytes(value.values()):
+    # First of all, and of exactly the types: a third of the time for a hash of 17 fields, as nearly all are sound.
+    if kind == "hash" and type(value) is dict and _ONLY_BYTES.issuperset(map(type, chain(value, value.values()))):
         return ""
     if kind in ("list", "set"):
         good = isinstance(value, (list, tuple) if kind == "list" else (set, frozenset))
@@ -143,13 +145,6 @@ def check_value(kind: Kind, value: Value) -> str:
     if not isinstance(value, dict) or not all(isinstance(name, bytes) for name in value):
         return "not a dict with names of bytes"
     return next((fault for item in value.values() if (fault := check_member_value(kind, item))), "")
-
-
-def _all_bytes(items: Iterable[object]) -> bool:
-    for item in items:  # noqa: SIM110 - all() takes twice as long
-        if type(item) is not bytes:
-            return False
-    return True
 
 
 def check_member_value(kind: Kind, value: MemberValue) -> str:

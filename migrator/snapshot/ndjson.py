@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -22,6 +23,7 @@ RecordKind = Literal["string", "hash", "list", "set", "zset", "stream"]
 RECORD_KINDS: tuple[RecordKind, ...] = get_args(RecordKind)
 
 Text = str | dict[str, str]  # bytes as they stand in JSON
+_NEVER: Mapping[bytes, int] = MappingProxyType({})
 _ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
@@ -62,8 +64,7 @@ class StreamPart:
     max_deleted_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A record, or a part of one. `items` are flat: a hash's field, value, field, …; a sorted set's member, score, …
 
     `field_expires_at` is for the fields that have an expiry of their own; a stream has `stream` and no items.
@@ -75,7 +76,7 @@ class Line:
     expires_at: int | None
     items: list[bytes]
     part: int = 0
-    field_expires_at: Mapping[bytes, int] = field(default_factory=dict)
+    field_expires_at: Mapping[bytes, int] = _NEVER
     stream: StreamPart | None = None
 
     @property
@@ -191,7 +192,8 @@ def _line(record: Any) -> Line:
         return Line(db, key, kind, expires_at, [_bytes(value)], part)
     if kind not in ("hash", "zset"):
         return Line(db, key, kind, expires_at, [_bytes(item) for item in _list(value)], part)
-    fields, most = {}, 3 if kind == "hash" else 2
+    fields: dict[bytes, int] = {}
+    most = 3 if kind == "hash" else 2
     items: list[bytes] = []
     for one in _list(value):
         if not 2 <= len(_list(one)) <= most:

@@ -84,8 +84,8 @@ class Redaction:
         known = frozenset(re.split(r"[:{}/|]", line.key.decode("utf-8", "replace"))) | {""}
         values = _Values(self._secret, self._keep, known)
         if line.stream is not None:
-            return replace(line, stream=_entries(values, line.stream))
-        return replace(line, items=_items(values, line, family))
+            return line._replace(stream=_entries(values, line.stream))
+        return line._replace(items=_items(values, line, family))
 
 
 def _items(values: _Values, line: Line, family: Found) -> list[bytes]:
