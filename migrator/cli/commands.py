@@ -371,9 +371,9 @@ def rehearse(
     from migrator.rehearsal.rehearse import Hardship, Rehearsal
 
     hardship = Hardship(duration(kill_every, "--kill-every"), writers, failover)
-    with on_scratch(ctx.obj) as (modules, names, watcher, stop):
+    with on_scratch(ctx.obj, snapshot) as (source, modules):
         modules.select(ids or [])
-        result = Rehearsal(snapshot, modules, names, watcher, stop, hardship).play(ids or [])
+        result = Rehearsal(source, modules, hardship).play(ids or [])
     show(result, ctx.obj)
     return result.exit
 

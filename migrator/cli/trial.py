@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 
 from migrator.cli.opened import signals
 from migrator.cli.options import Asked, Common
-from migrator.cli.progress import Log, Terminal, observer
+from migrator.cli.progress import observer
 from migrator.engine.observe import Stop
 from migrator.errors import InterruptedRunError, UsageError
 from migrator.models import MigrationPlan, PlanResult, SnapshotReport, TriedMigration, number_of
@@ -19,17 +19,18 @@ from migrator.phases import FORWARD, Phase
 from migrator.rehearsal.division import divided
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.expected import read, unexpected
-from migrator.rehearsal.scratch import scratch
+from migrator.rehearsal.scratch import Source, scratch
 from migrator.rehearsal.shares import Settings, number_for, try_shares
 
 
 @contextmanager
-def on_scratch(settings: Common) -> Iterator[tuple[Modules, Names, Terminal | Log, Stop]]:
+def on_scratch(settings: Common, path: Path) -> Iterator[tuple[Source, Modules]]:
     """What a run on a throw-away server needs; a signal ends it, and there is nothing to go on with."""
     watcher, stop = observer(), Stop()
     with signals(stop, at_once=False):
         try:
-            yield load(settings.migrations), Names(settings.namespace), watcher, stop
+            modules = load(settings.migrations)
+            yield Source(path, Names(settings.namespace), watcher, stop), modules
         except InterruptedRunError as error:
             raise InterruptedRunError(error.signum, writes=False) from None
         finally:
@@ -42,18 +43,18 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
     expected = read(asked.expect) if asked.expect else None
     if asked.junit is not None and not asked.junit.absolute().parent.is_dir():  # said before the work, not after it
         raise UsageError(f"cannot write {asked.junit}: there is no such directory", next="give --junit another file")
-    with on_scratch(settings) as (modules, names, watcher, stop):
+    with on_scratch(settings, asked.snapshot) as (source, modules):
         modules.select([*ids, *phases])  # a wrong ID is said at once
         number = number_for(asked.snapshot, asked.processes)
         if number == 1:
-            with scratch(asked.snapshot, modules, names, watcher, stop) as one:
+            with scratch(source, modules) as one:
                 plan = Trial(one, ids, phases).play(str(asked.snapshot))
         else:
-            watcher.say(f"in {number} shares, each on a server of its own")
+            source.observer.say(f"in {number} shares, each on a server of its own")
             told = Settings(file=str(asked.snapshot), migrations=str(settings.migrations.resolve()), ids=tuple(ids),
                             namespace=settings.namespace, at=phases,
-                            division=divided(asked.snapshot, modules, names, number))  # fmt: skip
-            plan = try_shares(told, stop)
+                            division=divided(source.path, modules, source.names, number))  # fmt: skip
+            plan = try_shares(told, source.stop)
     report = plan.snapshot
     assert report is not None
     if asked.expect and expected:

@@ -270,7 +270,7 @@ class Trial:
         )  # fmt: skip
         return PlanResult(
             migrations=tuple(one.plan for one in self.tried), snapshot=report,
-            namespace=self._scratch.names.namespace, through="contracted",
+            namespace=self._scratch.source.names.namespace, through="contracted",
         )  # fmt: skip
 
 

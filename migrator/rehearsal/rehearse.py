@@ -11,21 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from migrator.client import Client, connect
-from migrator.engine.observe import Observer, Stop
+from migrator.engine.observe import Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
 from migrator.errors import MigratorError, RefusedError
 from migrator.ledger import Entry
 from migrator.models import RehearsalReport, Stopped
 from migrator.moves.loader import Module, Modules
-from migrator.names import Names
 from migrator.rehearsal.hunt import Hunter, environment
 from migrator.rehearsal.judge import Judge
-from migrator.rehearsal.scratch import PATIENCE, copied, fill, version
+from migrator.rehearsal.scratch import PATIENCE, Source, copied, version
 from migrator.rehearsal.stage import Stage, stage
 from migrator.rehearsal.standing import half_way
 from migrator.rehearsal.writers import Account, Settings
@@ -46,11 +44,9 @@ class Hardship:
 class Rehearsal:
     """One rehearsal of the migrations that are pending in a snapshot."""
 
-    def __init__(
-        self, path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop, hardship: Hardship
-    ) -> None:
-        self._path, self._modules, self._names, self._hardship = path, modules, names, hardship
-        self._observer, self._stop = observer, stop
+    def __init__(self, source: Source, modules: Modules, hardship: Hardship) -> None:
+        self._source, self._modules, self._hardship = source, modules, hardship
+        self._names, self._observer, self._stop = source.names, source.observer, source.stop
         self._commands: list[str] = []
         self._stopped: Stopped | None = None
         self._rejected = self._failovers = 0
@@ -62,7 +58,7 @@ class Rehearsal:
         with stage(failover=self._hardship.failover) as there:
             client = connect(there.url, patience=PATIENCE, before_retry=self._stop.check)
             server = version(client)
-            client, loaded = fill(self._path, client, self._names, self._observer, self._stop)
+            client, loaded = self._source.fill(client)
             url = there.url.replace("?db=0", f"?db={client.db}")
             chosen = self._pending(client, ids)
             assert there.primary.home is not None
@@ -195,7 +191,7 @@ class Rehearsal:
         exit = stopped.exit if stopped and stopped.exit in (3, 2, 60, 62, 11, 12) else (
             30 if wrong else stopped.exit if stopped else 32 if self._rejected else 0)  # fmt: skip
         return RehearsalReport(
-            file=str(self._path), server=server, loaded=loaded, commands=tuple(self._commands),
+            file=str(self._source.path), server=server, loaded=loaded, commands=tuple(self._commands),
             processes=hunter.processes, kills=dict(hunter.kills), failovers=self._failovers,
             writers=self._hardship.writers, writes=dict(sorted(writes.items())), unwritten=unwritten,
             compared=judge.compared, lost=counts["lost"], extra=counts["extra"], different=counts["different"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,36 +30,63 @@ from migrator.snapshot.load import is_rdb, load
 PATIENCE = 10.0  # seconds
 
 
+@dataclass(frozen=True)
+class Source:
+    """A snapshot's file, or what is `mine` of it. `observer` and `stop` hear of all that is done with it."""
+
+    path: Path
+    names: Names
+    observer: Observer
+    stop: Stop
+    mine: Mine | None = None
+
+    def fill(self, client: Client) -> tuple[Client, Loaded]:
+        """Loads it; whoever was at work when it was taken is not at work here. A client of its one database, or of
+        database 0 where it has several."""
+
+        def tick(records: int) -> None:
+            self.observer.advance(records)
+            self.stop.check()
+
+        self.observer.begin("load the snapshot", None)
+        try:
+            loaded = load(self.path, client, empty=True, mine=self.mine, tick=tick)
+        finally:
+            self.observer.end()
+        client = _populated(client)
+        _leave(client, self.names)
+        return client, loaded
+
+
 @dataclass
 class Scratch:
     """One throw-away server. `home` is a directory that goes with it."""
 
+    source: Source
+    modules: Modules
     client: Client
     home: Path
-    modules: Modules
-    names: Names
     server: str
     loaded: Loaded
     copied: Callable[[], AbstractContextManager[Client]]
     whole: int = WHOLE
     notes: tuple[str, ...] = ()
-    observer: Observer = field(default_factory=Silent)
-    stop: Stop = field(default_factory=Stop)
 
     def session(self, backup: str = "backup") -> Session:
         """A session as `apply --yes --backup DIR` opens it."""
         options = Options(yes=True, backup=self.home / backup, limits=Limits(longest=None))  # nobody else is there
-        return Session(self.client, self.names, self.modules, observer=self.observer, stop=self.stop, options=options)
+        told = self.source
+        return Session(self.client, told.names, self.modules, observer=told.observer, stop=told.stop, options=options)
 
     def ours(self, key: bytes) -> bool:
-        return is_ours(self.names, key)
+        return is_ours(self.source.names, key)
 
     def memory(self) -> int:
         """Bytes the server uses, 0 where it does not say."""
         return sum(map(int, info_field(self.client, "memory", "used_memory")))
 
     def tick(self) -> None:
-        self.stop.check()
+        self.source.stop.check()
 
 
 def is_ours(names: Names, key: bytes) -> bool:
@@ -68,62 +95,36 @@ def is_ours(names: Names, key: bytes) -> bool:
 
 
 @contextmanager
-def scratch(
-    path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop, mine: Mine | None = None
-) -> Iterator[Scratch]:
-    """The snapshot of a file, or what is `mine` of it, on a server of its own, in the phases its ledger says. Raises
-    what `load` raises, and UsageError where neither a server nor fakeredis can run."""
+def scratch(source: Source, modules: Modules) -> Iterator[Scratch]:
+    """A snapshot on a server of its own, in the phases its ledger says. Raises what `load` raises, and UsageError where
+    neither a server nor fakeredis can run."""
     try:
         server_binary()
     except UsageError as error:
-        if is_rdb(path) or not fake.available():
-            following = error.next if is_rdb(path) else f"{error.next}; or, for NDJSON, {fake.INSTALL}"
+        if is_rdb(source.path) or not fake.available():
+            following = error.next if is_rdb(source.path) else f"{error.next}; or, for NDJSON, {fake.INSTALL}"
             raise UsageError(error.message, next=following) from None
-        with _faked(path, modules, names, observer, stop, mine) as one:
+        with _faked(source, modules) as one:
             yield one
         return
     with EmbeddedServer(tcp=False) as server:
         assert server.home is not None
-        client = connect(server.socket_url, patience=PATIENCE, before_retry=stop.check)
-        client, loaded = fill(path, client, names, observer, stop, mine)
+        client, loaded = source.fill(connect(server.socket_url, patience=PATIENCE, before_retry=source.stop.check))
         copy = partial(copied, client, server.home)
-        yield Scratch(client, server.home, modules, names, version(client), loaded, copy, observer=observer, stop=stop)
+        yield Scratch(source, modules, client, server.home, version(client), loaded, copy)
 
 
 @contextmanager
-def _faked(
-    path: Path, modules: Modules, names: Names, observer: Observer, stop: Stop, mine: Mine | None
-) -> Iterator[Scratch]:
+def _faked(source: Source, modules: Modules) -> Iterator[Scratch]:
     @contextmanager
     def again() -> Iterator[Client]:
         with fake.fake_server(PATIENCE) as second:
-            yield fill(path, second, names, Silent(), stop, mine)[0]
+            yield replace(source, observer=Silent()).fill(second)[0]
 
     with fake.fake_server(PATIENCE) as first, TemporaryDirectory(prefix="migrator-") as home:
-        client, loaded = fill(path, first, names, observer, stop, mine)
+        client, loaded = source.fill(first)
         # Its DUMP is no reply that can be read: values are compared one by one.
-        yield Scratch(client, Path(home), modules, names, "fakeredis", loaded, again, whole=-1, notes=fake.NOTES,
-                      observer=observer, stop=stop)  # fmt: skip
-
-
-def fill(
-    path: Path, client: Client, names: Names, observer: Observer, stop: Stop, mine: Mine | None = None
-) -> tuple[Client, Loaded]:
-    """Loads a snapshot; whoever was at work when it was taken is not at work here. A client of its one database, or of
-    database 0 where it has several."""
-
-    def tick(records: int) -> None:
-        observer.advance(records)
-        stop.check()
-
-    observer.begin("load the snapshot", None)
-    try:
-        loaded = load(path, client, empty=True, mine=mine, tick=tick)
-    finally:
-        observer.end()
-    client = _populated(client)
-    _leave(client, names)
-    return client, loaded
+        yield Scratch(source, modules, client, Path(home), "fakeredis", loaded, again, whole=-1, notes=fake.NOTES)
 
 
 @contextmanager

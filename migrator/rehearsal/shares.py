@@ -26,7 +26,7 @@ from migrator.rehearsal.division import Division, Shares
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.hunt import environment
 from migrator.rehearsal.merge import merged
-from migrator.rehearsal.scratch import scratch
+from migrator.rehearsal.scratch import Source, scratch
 from migrator.snapshot.load import is_rdb
 from migrator.snapshot.ndjson import Head
 
@@ -166,7 +166,7 @@ class _Mine:
 def _try(settings: Settings, observer: Observer) -> Tried:
     modules, names, stop = load(settings.migrations), Names(settings.namespace), Stop()
     mine = _Mine(Shares(modules, names, settings.division), settings.share)
-    with scratch(Path(settings.file), modules, names, observer, stop, mine) as one:
+    with scratch(Source(Path(settings.file), names, observer, stop, mine), modules) as one:
         plan = Trial(one, settings.ids, settings.at).play(settings.file)
     return Tried(plan=plan, everywhere=len(mine.everywhere))
 
