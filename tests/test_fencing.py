@@ -167,7 +167,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 HELD_BATCHES = {
     "multi": ("", "verify"), "window": ("", "verify"), "marker": ("", "verify"), "leased": ("", "verify"),
     "fence": ("expand", "verify"), "drop": ("backfill", "verify"), "drop_members": ("backfill", "verify"),
-    "retire": ("switch", "contract"), "guarded": ("switch", "contract"),
+    "retire": ("switch", "contract"), "unlink": ("switch", "contract"),
 }  # fmt: skip
 
 
@@ -189,6 +189,8 @@ def test_a_batch_of_a_dead_process_that_comes_after_contract_writes_nothing(scen
     picture = scene.dumps()
     scene.deliver(held)
     assert b"NOSCRIPT" not in held.reply()
+    if name == "unlink":  # what it names is gone by then, and no picture tells whether it was refused
+        assert b"fenced" in held.reply()
     assert scene.dumps() == picture
 
 
@@ -236,7 +238,7 @@ def test_a_broken_lease_stops_its_holder(scene):
 
 
 @pytest.mark.parametrize("name", ["lease_take", "fence", "marker_init", "marker", "leased", "multi", "window",
-                                  "alike", "pair", "retire", "guarded"])  # fmt: skip
+                                  "alike", "pair", "retire", "unlink"])  # fmt: skip
 def test_a_reply_that_is_lost_changes_nothing(scene, proxy, name):
     known = scene.start("plan", url=scene.place.url)  # nothing is written by it
     assert end(known)[0] == 0
