@@ -310,8 +310,8 @@ class Cluster:
         source.command("CLUSTER SETSLOT", slot, "MIGRATING", node_id(target))
 
     def move_keys(self, slot: int, source: Server, target: Server, limit: int = 100) -> int:
-        """Carry up to `limit` keys of the slot over; how many went."""
-        keys = source.command("CLUSTER GETKEYSINSLOT", slot, limit)
+        """Carry up to `limit` keys of the slot over, the first by name; how many went."""
+        keys = sorted(source.command("CLUSTER GETKEYSINSLOT", slot, 10**6))[:limit]
         if keys:
             source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", *keys)
         return len(keys)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from migrator.adapters.bridge import OneSlot
 from migrator.client import Client, connect
-from migrator.moves.family import Family
+from migrator.moves.family import Family, OneSlot
 from migrator.names import Names
 from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge

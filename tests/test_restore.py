@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from migrator.engine import decide, rebuild, restore, sweep
@@ -169,3 +171,12 @@ def test_a_record_that_expires_before_it_takes_its_own_name_again_is_passed_over
     with tool.run() as run:
         guarded(run, run.guard(), [("RENAME", b"{t}:gone", b"{t}:back"), ("RENAME", TEXT + b"a", b"{t}:back")])
     assert set(picture(tool.place)) == {b"{t}:back", TEXT + b"b"}
+
+
+@pytest.mark.parametrize("remove", [unlink, lambda run, guard, names: guarded(run, guard, [("DEL", n) for n in names])])
+def test_what_another_epoch_had_planned_is_refused(tool, remove):
+    tool.apply(through="expand")
+    before = picture(tool.place)
+    with tool.run() as run, pytest.raises(FencedError):
+        remove(run, replace(run.guard(), epoch=run.entry.epoch + 1), [TEXT + b"a"])
+    assert picture(tool.place) == before

@@ -11,12 +11,11 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
-from migrator.adapters.bridge import AllSlots, OneSlot
 from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
 from migrator.adapters.sync import LOST, packed, refuse_decoding
 from migrator.client import Reply
 from migrator.errors import UsageError
-from migrator.moves.family import Slots
+from migrator.moves.family import AllSlots, OneSlot, Slots
 
 R = TypeVar("R")
 AsyncRedis = redis.asyncio.Redis | RedisCluster

@@ -10,9 +10,9 @@ from typing import Any
 from migrator.adapters.core import Call, Patience, Steps
 from migrator.client import Arg, Reply
 from migrator.errors import LedgerBackwardsError, MigratorError, RefusedError, UsageError
-from migrator.keys import SLOTS, slot_of, slot_tags
+from migrator.keys import SLOTS, slot_of
 from migrator.moves import KeyMove, MemberMove, Move
-from migrator.moves.family import Family, Pair, Slots
+from migrator.moves.family import AllSlots, Family, Pair, Slots
 from migrator.moves.loader import Module
 from migrator.names import Names
 from migrator.scripts import script
@@ -20,26 +20,6 @@ from migrator.scripts import script
 Capture = bytes | str
 _PAIRS = 1024  # collections are few: their names are not parsed each time
 _ROUNDS = 3  # answers that the phase is another one, before pauses set in: slots change their phase one by one
-
-
-class OneSlot:
-    """A single server."""
-
-    def slot(self, key: bytes) -> int:  # noqa: ARG002 - a single server is one slot
-        return 0
-
-    def slot_tag(self, slot: int) -> bytes:  # noqa: ARG002
-        return b"0"
-
-
-class AllSlots:
-    """A cluster."""
-
-    def slot(self, key: bytes) -> int:
-        return slot_of(key)
-
-    def slot_tag(self, slot: int) -> bytes:
-        return slot_tags()[slot]
 
 
 @dataclass(slots=True)
@@ -238,4 +218,4 @@ def choose(module: Module, kind: type[KeyMove[Any, Any]] | type[MemberMove[Any, 
     )
 
 
-__all__ = ["AllSlots", "Answer", "Bridge", "Capture", "OneSlot", "choose"]
+__all__ = ["Answer", "Bridge", "Capture", "choose"]

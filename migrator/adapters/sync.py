@@ -12,11 +12,10 @@ from redis.cluster import RedisCluster
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
-from migrator.adapters.bridge import AllSlots, OneSlot
 from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
 from migrator.client import Arg, Reply
 from migrator.errors import UsageError
-from migrator.moves.family import Slots
+from migrator.moves.family import AllSlots, OneSlot, Slots
 
 R = TypeVar("R")
 Redis = redis.Redis | RedisCluster

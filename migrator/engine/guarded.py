@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from migrator.client import Arg, Command
@@ -18,28 +18,26 @@ T = TypeVar("T")
 
 def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None:
     """Runs commands whose keys stand in second place (RENAME: also in third), if the markers are as planned."""
-    groups: dict[int, list[tuple[Arg, ...]]] = {}
-    for words in commands:
-        assert isinstance(words[1], bytes)
-        groups.setdefault(run.client.slot(words[1]), []).append(words)
-    _send(run, [_call(run, guard, slot, batch) for slot, group in groups.items() for batch in _batches(group)])
+    _send(run, [_call(run, guard, slot, batch) for slot, batch in _batches(run, commands, lambda words: words[1])])
 
 
 def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
     """Removes keys, if the markers are as planned."""
-    groups: dict[int, list[bytes]] = {}
-    for name in names:
-        groups.setdefault(run.client.slot(name), []).append(name)
     remove, args = script("unlink"), guard.args()
-    _send(run, [
-        Command.eval(remove, [run.markers.key(slot), *batch], args)
-        for slot, group in groups.items()
-        for batch in _batches(group)
-    ])  # fmt: skip
+    batches = _batches(run, names, lambda name: name)
+    _send(run, [Command.eval(remove, [run.markers.key(slot), *batch], args) for slot, batch in batches])
 
 
-def _batches(group: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (group[i : i + BATCH] for i in range(0, len(group), BATCH))
+def _batches(run: Run, items: Sequence[T], key: Callable[[T], Arg]) -> Iterator[tuple[int, list[T]]]:
+    """Those of one slot together, so many at a time."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        name = key(item)
+        assert isinstance(name, bytes)
+        groups.setdefault(run.client.slot(name), []).append(item)
+    for slot, group in groups.items():
+        for start in range(0, len(group), BATCH):
+            yield slot, group[start : start + BATCH]
 
 
 def _send(run: Run, calls: Sequence[Command]) -> None:

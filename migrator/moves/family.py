@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from migrator.errors import Unmappable
-from migrator.keys import Key, Kind
+from migrator.keys import Key, Kind, slot_of, slot_tags
 from migrator.moves.migration import Move
 from migrator.moves.move import KeyMove, Mapped, MemberMove
 from migrator.moves.values import MemberValue, Value, check_member_value, check_value
@@ -22,6 +22,26 @@ class Slots(Protocol):
 
     def slot(self, key: bytes) -> int: ...
     def slot_tag(self, slot: int) -> bytes: ...
+
+
+class OneSlot:
+    """A single server."""
+
+    def slot(self, key: bytes) -> int:  # noqa: ARG002 - a single server is one slot
+        return 0
+
+    def slot_tag(self, slot: int) -> bytes:  # noqa: ARG002
+        return b"0"
+
+
+class AllSlots:
+    """A cluster."""
+
+    def slot(self, key: bytes) -> int:
+        return slot_of(key)
+
+    def slot_tag(self, slot: int) -> bytes:
+        return slot_tags()[slot]
 
 
 class Pair(NamedTuple):

@@ -26,7 +26,8 @@ def unlike(
     time; nobody may write meanwhile."""
     seen: set[bytes] = set()  # of what differs: SCAN may give a key twice
     for keys in before.pages(b"*", _PAGE):
-        for key, was, now in _digests(before, after, _unsure(before, after, keys, whole, ours), whole):
+        mine = [key for key in keys if not ours(key)]
+        for key, was, now in _digests(before, after, _unsure(before, after, mine, whole), whole):
             if was != now and key not in seen and (verdict := _verdict(before, after, key, was, now)):
                 seen.add(key)
                 yield key, DifferenceResult(key=show(key), member=None, verdict=verdict[0], why=verdict[1])
@@ -41,17 +42,14 @@ def unlike(
         tick()
 
 
-def _unsure(
-    before: Client, after: Client, keys: Sequence[bytes], whole: int, ours: Callable[[bytes], bool]
-) -> list[bytes]:
+def _unsure(before: Client, after: Client, keys: Sequence[bytes], whole: int) -> list[bytes]:
     """Those of the keys that are not plainly alike: strings are told by themselves, for a third of what a digest
     takes the servers."""
-    mine = [key for key in keys if not ours(key)]
-    sides = (client.each(name, mine, *rest) for client in (before, after)
+    sides = (client.each(name, keys, *rest) for client in (before, after)
              for name, *rest in (("GETRANGE", 0, whole), ("PEXPIRETIME",)))  # fmt: skip
     return [
         key
-        for key, was, expires, now, now_expires in zip(mine, *sides, strict=True)
+        for key, was, expires, now, now_expires in zip(keys, *sides, strict=True)
         if not (isinstance(was, bytes) and 0 < len(was) <= whole and was == now and expires == now_expires)
     ]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator.errors import UsageError
 from migrator.models import Frozen
 from migrator.moves import KeyMove
-from migrator.moves.family import Family
+from migrator.moves.family import Family, OneSlot
 from migrator.moves.loader import Modules
 from migrator.names import Names
 from migrator.rehearsal.scratch import is_ours
@@ -56,7 +56,7 @@ class Shares:
     def __init__(self, modules: Modules, names: Names, division: Division) -> None:
         self._names, self._ends = names, division.ends
         self._large = {bytes.fromhex(key): share for key, share in division.large.items()}
-        slots = _OneSlot()
+        slots = OneSlot()
         moves = [(module.id, move) for module in modules.all for move in module.migration.moves]
         self._families = [Family(slots, names, id, move) for id, move in moves]
         self._indexes = {
@@ -67,8 +67,8 @@ class Shares:
         if self.everywhere(key):
             return range(len(self._ends))
         root = self.root(key)
-        share = self._large.get(root, -1)
-        if share < 0:
+        share = self._large.get(root)
+        if share is None:
             share = bisect_right(self._ends, zlib.crc32(root) / 2**32)
         return range(share, share + 1)
 
@@ -81,14 +81,6 @@ class Shares:
             if not family.same_name and (pair := family.from_new(key)) is not None:
                 key = pair.old
         return key
-
-
-class _OneSlot:
-    def slot(self, key: bytes) -> int:  # noqa: ARG002 - a single server is one slot
-        return 0
-
-    def slot_tag(self, slot: int) -> bytes:  # noqa: ARG002
-        return b"0"
 
 
 def divided(path: Path, modules: Modules, names: Names, number: int) -> Division:

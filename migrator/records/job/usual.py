@@ -76,11 +76,7 @@ _FIELDS = tuple(
         *("CreatedAt", "StartedAt", "CompletedAt", "LastUpdatedAt"),
     )
 )
-_JSON = (
-    b'{"id":"%s","name":%s,"status":%s,"headers":%s,"routeParams":%s,"queryParams":%s,"payload":%s,"result":%s,'
-    b'"error":%s,"retryCount":%s,"maxRetries":%s,"retryDelayUntil":%s,"workerId":%s,"createdAt":%s,"startedAt":%s,'
-    b'"completedAt":%s,"lastUpdatedAt":%s,"isCanceled":%s}'
-)
+_JSON = b"{%b}" % b",".join(b'"%b%b":%%b' % (name[:1].lower(), name[1:]) for name in (*_FIELDS, b"IsCanceled"))
 
 
 def usual_hash(job_id: bytes, text: bytes) -> dict[bytes, bytes] | None:
@@ -98,7 +94,7 @@ def usual_json(fields: Mapping[bytes, bytes]) -> bytes | None:
         (id, name, status, headers, route, query, payload, result, error, count, most, delay, worker,
          created, started, completed, updated) = map(fields.__getitem__, _FIELDS)  # fmt: skip
         text = _JSON % (
-            id, write_string(name), status, headers or b"null", route or b"null", query or b"null",
+            b'"%b"' % id, write_string(name), status, headers or b"null", route or b"null", query or b"null",
             write_string(payload), write_string(result) if result else b"null", error or b"null", count, most,
             b'"%sZ"' % trim(delay[:-1]) if delay else b"null", b'"%s"' % worker if worker else b"null",
             _utc_json(created), _utc_json(started), _utc_json(completed), _utc_json(updated),
