@@ -3,7 +3,7 @@
 An adapter never acts on a phase it remembers: every call is a script that reads the marker and acts on it in the same
 step. `Records` is for a KeyMove, `Members` for a MemberMove, `Timestamps` for a hash of ticks that becomes a sorted
 set, `Jobs` for a job store whose JSON becomes hashes; `MemoryJobs` is `Jobs` without Redis. Each has an Async twin.
-Deletes are not logged: the backfill compares every record it writes, so what was deleted or expired meanwhile stays so.
+Deletions of members are counted in the marker while a backfill runs, which then compares what it planned before.
 """
 
 from migrator.adapters.jobs.jobs import AsyncJobs, Jobs

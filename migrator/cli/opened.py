@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,6 @@ def opened(
     names = Names(settings.namespace)
     watcher = observer()
     stop = Stop()
-    gc.freeze()  # what is there now stays, and is not looked at again
     with signals(stop, at_once=not writes):
         client = _connected(settings, watcher.say, stop)
         options = Options(yes=yes, backup=backup, repair_indexes=repair_indexes, limits=limits)

@@ -24,7 +24,7 @@ from migrator.engine.run import Run
 from migrator.engine.walk import current_run_id
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import ask_words, from_items, member_from_wire, member_to_wire, pack_reads, write_items
-from migrator.phases.markers import FIELDS, marker_of
+from migrator.phases.markers import FIELDS
 
 
 @dataclass
@@ -172,7 +172,7 @@ class PutBack(Generic[Batch]):
         self._waiting.extend(islice(following, 1))
         _, watched, info, found, *replies = yield
         words: list[Words] = []
-        if watched == b"OK" and self._plain(info) and self._guard.allows(marker_of(self._run.id, found)):
+        if self._guard.watches(self._run.id, watched, found) and self._plain(info):
             words = batch.writes(replies)
         else:
             batch.undone()

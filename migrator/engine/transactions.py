@@ -19,7 +19,7 @@ from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
 from migrator.moves.values import write_words
-from migrator.phases.markers import FIELDS, marker_of
+from migrator.phases.markers import FIELDS
 
 LANES = 4
 MOST = 100  # records a batch, at most
@@ -92,7 +92,7 @@ class Transactions:
     def _ready(self, batch: list[Pair], replies: list[Reply]) -> list[Ready]:
         """The records that can be written now."""
         _, watched, marker, there, *answers = replies
-        if watched != b"OK" or not self._guard.allows(marker_of(self._run.id, marker)) or there != 0:
+        if not self._guard.watches(self._run.id, watched, marker) or there != 0:
             return []
         found = zip(batch, answers[: len(batch)], answers[len(batch) :], strict=True)
         return [(pair, commands) for pair, text, at in found if (commands := self._commands(pair, text, at))]

@@ -35,7 +35,7 @@ from migrator.keys import Kind
 from migrator.moves.family import Entry, Family, Pair
 from migrator.moves.values import members_from_page, scan_words
 from migrator.phases import Phase
-from migrator.phases.markers import FIELDS, marker_of
+from migrator.phases.markers import FIELDS
 from migrator.scripts import script
 
 WINDOW = 100_000  # members, in all windows that are being filled
@@ -219,11 +219,10 @@ class Collection:
                     self._run.quarantine.release(self.pair, name)
             case _:
                 self._tell(chunk, self._compare(chunk.entries))
-        if watched != b"OK" or isinstance(found, ResponseError):
+        if not self._guard.watches(self._run.id, watched, found):
             return False
-        *fields, deletes = found
-        self._free[chunk.way] = deletes or b"0"
-        return self._guard.allows(marker_of(self._run.id, fields))
+        self._free[chunk.way] = found[-1] or b"0"
+        return True
 
     def _compare(self, entries: Sequence[Entry]) -> Counter[str]:
         """Read again and copied by compare-and-set; what has gone is no member of the copy."""

@@ -58,6 +58,11 @@ class Guard:
             and (marker.epoch, marker.fence) == (self.epoch, self.fence)
         )
 
+    def watches(self, id: str, watched: Reply, found: Reply) -> bool:
+        """Whether a marker is watched (what WATCH said) and was as it is allowed to be after that (HMGET of `FIELDS`):
+        then a transaction does nothing once that is no longer so."""
+        return watched == b"OK" and not isinstance(found, ResponseError) and self.allows(marker_of(id, found))
+
     def args(self) -> tuple[Arg, ...]:
         return ("," + ",".join(self.phases) + ",", self.epoch, self.fence.number, self.fence.token)
 
@@ -219,9 +224,9 @@ class Markers:
 
 
 def marker_of(id: str, reply: Reply) -> Marker | None:
-    """The marker in a reply of HMGET with `FIELDS`; None where there is none. Raises RefusedError for one of a newer
-    tool."""
-    form, phase, epoch, fence, token, checksum = reply
+    """The marker in a reply of HMGET with `FIELDS`, whatever was asked for behind them; None where there is none.
+    Raises RefusedError for one of a newer tool."""
+    form, phase, epoch, fence, token, checksum, *_ = reply
     if phase is None:
         return None
     name = phase.decode()
