@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import gzip
+import os
 import threading
 
 import pytest
@@ -11,6 +14,7 @@ from migrator.errors import RefusedError
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup
 from migrator.snapshot.ndjson import Line
+from tests.support import KEYS, picture, put, tool_for
 
 
 def open_backup(directory, fence):
@@ -65,3 +69,38 @@ def test_a_process_that_is_stopped_while_it_holds_the_manifest_is_named(tmp_path
             saving.finish()
     assert "end that process" in told.value.next
     saving.finish()
+
+
+def test_what_is_not_redacted_is_for_its_owner_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        saving = open_backup(tmp_path / "new" / "backup", 4)
+        saving.write(line(b"secret"))
+        saving.finish()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new" / "backup").stat().st_mode & 0o777 == 0o700
+    parts = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new" / "backup").iterdir()}
+    assert parts.pop("manifest.lock", 0) in (0, 0o644)  # it is empty
+    assert {*parts.values()} == {0o600}
+
+
+@pytest.mark.parametrize("broken", ["write", "close"])
+def test_a_full_disk_stops_a_contract_which_goes_on_when_there_is_room(client, tmp_path, monkeypatch, broken):
+    put(client, b"{t}:text:a", b"a")
+    tool = tool_for(client, tmp_path, KEYS)
+    before = picture(client)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gzip.GzipFile, broken, full)
+        stopped = tool.apply(through="contract", exit=60).stopped
+    assert stopped is not None
+    assert "No space left on device" in stopped.reason
+    assert "same command" in stopped.next
+    assert list(tool.backup.rglob("part-*")) == []
+    tool.apply(through="contract")
+    tool.rollback(to="pending")
+    assert picture(client) == before

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +55,8 @@ class Backup:
 
     A process that stalled and was replaced may wake and write here beside its successor, before it learns that it
     was fenced: no file is ever written by two, and the manifest takes along what another one added.
+
+    Its methods raise RefusedError where the disk is full, or cannot be written for another reason.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, fence: int) -> None:
@@ -73,7 +75,7 @@ class Backup:
         """
         fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            _make(directory)
         except OSError as error:
             raise UsageError(
                 f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR"
@@ -89,45 +91,66 @@ class Backup:
     def full(self) -> bool:
         return self._bytes >= PART_BYTES
 
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / f"part-{self._mark}.tmp"
+
     def write(self, line: Line) -> None:
-        if self._file is None:
-            self._raw = (self.directory / f"part-{self._mark}.tmp").open("wb")
-            self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, filename="", mtime=0)
-        raw = encode(line)
-        self._file.write(raw)
-        self._bytes += len(raw)
-        self._lines += 1
+        with self._told():
+            if self._file is None:
+                self._raw = _mine(self._temporary)
+                self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, filename="", mtime=0)
+            raw = encode(line)
+            self._file.write(raw)
+            self._bytes += len(raw)
+            self._lines += 1
 
     def commit(self) -> None:
         """Makes everything written so far durable: the part, then the manifest that names it."""
         if self._file is None or self._raw is None:
             return
-        self._file.close()
-        _sync(self._raw)
-        self._raw.close()
-        temporary = self.directory / f"part-{self._mark}.tmp"
-        digest = _sha256(temporary)
-        part = Part(file=self._place(temporary), sha256=digest, lines=self._lines, fence=self.fence)
-        self.manifest = self.manifest.model_copy(update={"parts": (*self.manifest.parts, part)})
-        self._write_manifest()
+        with self._told():
+            self._file.close()
+            _sync(self._raw)
+            self._raw.close()
+            digest = _sha256(self._temporary)
+            part = Part(file=self._place(), sha256=digest, lines=self._lines, fence=self.fence)
+            self.manifest = self.manifest.model_copy(update={"parts": (*self.manifest.parts, part)})
+            self._write_manifest()
         self._file, self._raw, self._bytes, self._lines = None, None, 0, 0
 
     def finish(self) -> None:
         """The last commit; an empty backup gets its manifest too."""
         self.commit()
-        self._write_manifest()
+        with self._told():
+            self._write_manifest()
 
-    def _place(self, temporary: Path) -> str:
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._file is not None and self._raw is not None:
+                self._file.fileobj = None  # type: ignore[assignment] # or it is written to once more at its end
+                self._raw.close()
+            with suppress(OSError):
+                self._temporary.unlink()  # it is in no manifest, and takes what little room there is
+            raise RefusedError(
+                f"cannot write to {self.directory}: {error.strerror}; whatever is not saved was not removed",
+                next="make room or mend it, then run the same command again: it goes on from here",
+            ) from None
+
+    def _place(self) -> str:
         """Gives a finished part the next free name, and never one that is taken."""
         number = len(self.manifest.parts) + 1
         while True:
             name = f"part-{number:05d}.ndjson.gz"
             try:
-                os.link(temporary, self.directory / name)
+                os.link(self._temporary, self.directory / name)
             except FileExistsError:
                 number += 1
             else:
-                temporary.unlink()
+                self._temporary.unlink()
                 return name
 
     def _write_manifest(self) -> None:
@@ -140,15 +163,11 @@ class Backup:
             mine = tuple(part for part in self.manifest.parts if part not in known)
             self.manifest = self.manifest.model_copy(update={"parts": (*known, *mine)})
         temporary = self.directory / f"manifest-{self._mark}.tmp"
-        with temporary.open("wb") as file:
+        with _mine(temporary) as file:
             file.write(self.manifest.model_dump_json(indent=1).encode() + b"\n")
             _sync(file)
         temporary.replace(self.directory / MANIFEST)
-        handle = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync_directory(self.directory)
 
 
 @contextmanager
@@ -224,6 +243,27 @@ def newest_lines(directory: Path) -> Iterator[Line]:
         raws = gzip.decompress(path.read_bytes()).splitlines()
         for number in range(len(raws), 0, -1):
             yield decode(raws[number - 1], f"{path}:{number}")
+
+
+def _make(directory: Path) -> None:
+    """For its owner alone, as what it holds is not redacted; and durably there, with all directories above it."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in missing:
+        _sync_directory(one.parent)
+
+
+def _mine(path: Path) -> BinaryIO:
+    """A new file that only its owner may read."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")  # noqa: PTH123
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _sync(file: BinaryIO) -> None:
