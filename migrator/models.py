@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -152,6 +153,7 @@ class MigrationPlan(_Result):
     id: str
     from_: str = Field(serialization_alias="from", validation_alias=AliasChoices("from", "from_"))
     to: str
+    done: bool = False  # it has come as far already; `contracted` counts once the old shape is removed
     counts: Counts
     rejected: tuple[RejectedRecord, ...] = ()
     examples: tuple[Example, ...] = ()
@@ -441,6 +443,9 @@ def show(raw: bytes) -> str:
     return "".join(out)
 
 
+_ESCAPED = re.compile("x([0-9a-fA-F]{2})")
+
+
 def unshow(text: str) -> bytes:
     """The bytes that `show` printed."""
     out, rest = bytearray(), text
@@ -449,8 +454,8 @@ def unshow(text: str) -> bytes:
         out += head.encode("utf-8", "surrogateescape")
         if not slash:
             break
-        if tail.startswith("x") and len(tail) >= 3:
-            out += bytes.fromhex(tail[1:3])
+        if escaped := _ESCAPED.match(tail):
+            out += bytes.fromhex(escaped[1])
             rest = tail[3:]
         else:
             out += tail[:1].encode() or b"\\"

@@ -23,10 +23,20 @@ def test_targets_that_are_there_are_adopted_only_with_a_backup(client, there):
     assert [one.code for one in there.plan(backup=False).refused] == ["target-exists"]
     there.apply(exit=60, backup=False)
     there.apply(exit=30, yes=False)  # the ghost is removed only with --yes
-    assert dict(there.verify().model_dump())["extra"] == 1
+    found = there.verify()
+    assert (found.extra, found.next) == (1, "migrator verify 0001 --repair --yes")
+    assert Shell(client, there.directory)("verify", "0001", "--repair", exit=30)["extra"] == 1
+    assert client.raw.execute_command("ZSCORE", b"{t}:sorted:a", "ghost") is not None
     there.apply()
     there.apply(through="contract")
     assert client.raw.execute_command("ZCARD", b"{t}:sorted:a") == 2
+
+
+def test_a_repair_removes_what_an_adopted_target_has_too_many_on_the_operators_word(client, there):
+    there.apply(exit=30, yes=False)
+    shell = Shell(client, there.directory)
+    assert shell("verify", "0001", "--repair", "--yes")["extra"] == 0
+    assert client.raw.execute_command("ZSCORE", b"{t}:sorted:a", "ghost") is None
 
 
 @pytest.mark.parametrize("through", ["verify", "contract"])

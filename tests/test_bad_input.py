@@ -258,3 +258,34 @@ def test_a_lease_that_is_held_is_20_with_owner_and_expiry(client, tmp_path):
         assert 0 < shown["expires_in_seconds"] <= 30
     assert shell("lock", "show")["held"] is False
     assert "nobody" in shell.text("lock", "show").lower()
+
+
+def test_values_that_are_none_are_2(server, tmp_path):
+    shell = Shell(server, write(tmp_path / "migrations", KEYS))
+    for words in (
+        ("status", "--watch"), ("apply", "--rate", "inf"), ("apply", "--max-pause", "-1s"),
+        ("apply", "--max-pause", "inf"), ("verify", "0001", "--budget", "-5"), ("verify", "0001", "--foreign", "both"),
+    ):  # fmt: skip
+        assert shell(*words, exit=2)["error"]["code"] == "usage"
+    assert all_keys(server) == set()
+
+
+def test_a_module_that_cannot_be_read_is_2(server, tmp_path):
+    shell = Shell(server, write(tmp_path / "migrations", KEYS))
+    (shell.directory / "0002_x.py").mkdir()
+    assert "cannot read" in shell.error("plan", exit=2, code="usage")
+
+
+@pytest.mark.parametrize("group", ["quarantine", "lock", "snapshot"])
+def test_a_group_alone_tells_of_its_commands(server, tmp_path, group):
+    told = Shell(server, write(tmp_path / "migrations", KEYS)).text(group)
+    assert told.startswith(f"Usage: migrator {group}")
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_an_edited_module_is_told_of_whoever_holds_the_lease(server, tmp_path):
+    tool = tool_for(server, tmp_path, KEYS)
+    tool.apply()
+    (tool.directory / "0001_first.py").write_text(KEYS + "# edited\n")
+    with tool.session().leased():
+        Shell(server, tool.directory).error("apply", exit=11, code="drift")

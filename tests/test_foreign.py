@@ -153,12 +153,18 @@ def test_the_command_says_what_to_do_and_refuses_without_a_place_to_save_to(clie
     shell("apply", "--through", "switch")
     put(client, OLD, {b"a": b"2"})
     told = shell("verify", "0001", exit=30)
-    assert told["next"] == "migrator verify 0001 --foreign old --backup DIR (or --foreign new)"
+    assert told["next"] == "migrator verify 0001 --foreign SIDE --backup DIR"
+    stopped = shell("apply", "--through", "contract", "--backup", str(tmp_path / "b"), "--yes", exit=30)
+    assert stopped["stopped"]["next"].endswith(stopped["migrations"][0]["next"])
+    assert shell("status")["migrations"][0]["next"] == "migrator verify 0001"
     before = picture(client)
     assert "where it is saved first" in shell.error("verify", "0001", "--foreign", "old", exit=60, code="refused")
     assert picture(client) == before
     done = shell("verify", "0001", "--foreign", "old", "--backup", str(tmp_path / "b"))
     assert (done["different"], done["complete"]) == (0, True)
+    state = shell("status")["migrations"][0]
+    assert (state["families"][0]["is_complete"], state["waiting_for"]) == (True, None)
+    assert "--through contract" in state["next"]
     assert client.raw.zscore(NEW, b"a") == 2.0
     shell("rollback", "0001", "--yes")
     assert "in switched only" in shell.error(

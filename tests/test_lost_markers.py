@@ -8,7 +8,7 @@ from migrator.engine import commands, recover
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
 from migrator.phases import Fence
-from tests.support import KEYS, all_keys, picture, put, tool_for
+from tests.support import KEYS, Shell, all_keys, picture, put, tool_for
 from tests.test_phases import THROUGH, UNDER_WAY
 
 
@@ -128,6 +128,18 @@ def test_a_lost_ledger_is_62_and_is_rebuilt_from_the_markers(tool):
     assert tool.phase() == "switched"
     tool.apply(through="contract")
     assert tool.rollback(to="pending") == "pending"
+
+
+def test_whoever_asks_is_told_of_a_lost_ledger(tool):
+    tool.apply(through="switch")
+    tool.place.raw.execute_command("DEL", tool.session().names.ledger)
+    shell = Shell(tool.place, tool.directory)
+    backup = ("--backup", str(tool.backup), "--yes")
+    for words in (
+        ("status",), ("plan",), ("apply",), ("rollback", "0001", *backup), ("quarantine", "retry", "0001"),
+        ("restore", "0001", "--discard-later-writes", *backup), ("quarantine", "accept", "0001", "--all"),
+    ):  # fmt: skip
+        assert "init --at markers" in shell.error(*words, exit=62, code="ledger-backwards")
 
 
 def test_a_ledger_rebuilt_after_contract_still_finds_the_backup(tool):

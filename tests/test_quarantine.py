@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from migrator.engine import back, forward
 from migrator.errors import RefusedError
-from tests.support import KEYS, MEMBERS, OTHER, Shell, Tool, picture, put, seen, tool_for, write
+from tests.support import KEYS, MEMBERS, OTHER, Crash, Shell, Tool, crashing, picture, put, seen, tool_for, write
 
 TEXT = b"{t}:text:"
 
@@ -85,11 +86,34 @@ def test_accepted_members_stay_under_the_retired_name_and_come_back(client, tmp_
     assert after.expires == before.expires
 
 
-def test_accepting_what_is_not_there_is_2(client, shell):
-    put(client, TEXT + b"b", b"bad one")
+def test_a_key_stands_for_all_that_is_listed_of_it(server, tmp_path):
+    shell = Shell(server, write(tmp_path / "migrations", MEMBERS))
+    for key in (b"{t}:times:a", b"{t}:times:b"):
+        put(server, key, {b"good": b"1", b"bad": b"soon", b"worse": b"never"})
+    shell("apply", exit=32)
+    listed = shell("quarantine", "accept", "0001", "{t}:times:a")["records"]
+    assert {one["key"] for one in listed if one["accepted"]} == {"{t}:times:a"}
+    assert sum(one["accepted"] for one in listed) == 2
+    listed = shell("quarantine", "accept", "0001", "{t}:times:b", "--member", "bad")["records"]
+    assert [(one["key"], one["member"]) for one in listed if not one["accepted"]] == [("{t}:times:b", "worse")]
+
+
+def test_accepting_what_is_not_there_is_2(server, tmp_path):
+    shell = Shell(server, write(tmp_path / "migrations", KEYS))
+    put(server, TEXT + b"b", b"bad one")
     shell("apply", exit=32)
     assert "not in quarantine" in shell.error("quarantine", "accept", "0001", "{t}:text:z", exit=2, code="usage")
-    assert "name the records" in shell.error("quarantine", "accept", "0001", exit=2, code="usage")
+    accept = ("quarantine", "accept", "0001")
+    for words in (
+        (),
+        ("{t}:text:b", "--all"),
+        ("--all", "--reason", "x"),
+        ("--member", "m"),
+        ("--all", "--member", "m"),
+    ):
+        assert "name the records in one way" in shell.error(*accept, *words, exit=2, code="usage")
+    assert "not in quarantine" in shell.error(*accept, "a\\xZZ", exit=2, code="usage")
+    assert shell("status")["migrations"][0]["quarantine"] == {"open": 1, "accepted": 0}
     assert "no record has the reason" in shell.error(
         "quarantine", "accept", "0001", "--reason", "x", exit=2, code="usage"
     )
@@ -113,7 +137,10 @@ def test_the_history_says_who_did_what(client, shell, tool):
         assert what in whats
     assert whats.index("backfill") < whats.index("compared")
     assert all(":" in event["who"] and event["at"].endswith("+00:00") for event in events)
-    assert "switched -> expanded" in shell.text("history")
+    told = shell.text("history")
+    assert "switched -> expanded" in told
+    assert f"by {events[0]['who']}" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
 def test_check_is_10_while_a_migration_is_pending_and_0_when_it_is_not(client, tmp_path):
@@ -139,6 +166,51 @@ def test_what_was_rolled_back_is_passed_over_until_it_is_asked_for(client, shell
     assert "rolled back" in passed["notes"][0]
     assert shell("apply", "0001")["migrations"][0]["phase"] == "verified"
     assert shell("apply")["notes"] == []
+
+
+def test_a_saved_plan_passes_over_what_was_rolled_back_and_holds_nothing_but_its_own(server, tmp_path):
+    shell, plan = Shell(server, write(tmp_path / "migrations", KEYS, OTHER)), str(tmp_path / "plan.json")
+    put(server, TEXT + b"a", b"good")
+    shell("apply", "0001")
+    shell("rollback", "0001", "--yes")
+    shell("plan", "--out", plan)
+    done = shell("apply", "--plan", plan)
+    assert [one["phase"] for one in done["migrations"]] == ["pending", "verified"]
+    assert "0001_first is passed over: it was rolled back" in done["notes"][0]
+    shell("plan", "0001", "--out", plan)
+    assert "0002_second is not in that plan" in shell.error("apply", "0002", "--plan", plan, exit=2, code="usage")
+    assert shell("apply", "0001", "--plan", plan)["migrations"][0]["phase"] == "verified"
+
+
+def test_a_plan_says_what_apply_would_do_with_what_is_on_its_way_back(server, tmp_path, monkeypatch):
+    shell = Shell(server, write(tmp_path / "migrations", KEYS))
+    tool = Tool(server, shell.directory, tmp_path / "backup")
+    put(server, TEXT + b"a", b"good")
+    shell("apply")
+    shell("rollback", "0001", "--yes")
+    assert "it was rolled back" in shell("plan", "--check")["migrations"][0]["waits_for"]
+    assert shell("plan", "0001", "--check", exit=10)["migrations"][0]["waits_for"] is None
+
+    tool.apply("0001", through="switch")
+    with monkeypatch.context() as broken:
+        broken.setattr(forward, "sweep", crashing)
+        with pytest.raises(Crash):
+            tool.apply(through="contract")
+    there = ("--check", "--through", "contract")
+    assert shell("plan", *there, exit=10)["migrations"][0]["done"] is False
+    assert "still to be removed" in shell.text("plan", *there, exit=10)
+    shell("status", *there, exit=10)
+    tool.apply(through="contract")
+    assert shell("plan", *there)["migrations"][0]["done"] is True
+
+    with monkeypatch.context() as broken:
+        broken.setattr(back, "rebuild", crashing)
+        with pytest.raises(Crash):
+            tool.rollback()
+    [refused] = shell("plan", "0001", exit=60)["migrations"][0]["refused"]
+    assert "migrator rollback 0001 --to switched" in refused["next"]
+    assert refused["next"] == shell("apply", "0001", exit=60)["stopped"]["next"]
+    shell("plan", "--check")  # as a bare apply, which passes it over
 
 
 def test_a_saved_plan_holds_until_module_or_ledger_changes(client, shell, tmp_path):

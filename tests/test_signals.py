@@ -111,3 +111,15 @@ def test_a_contract_that_is_interrupted_goes_on(server, tmp_path, start_migrator
     assert len(picture(server)) == 1500
     shell("rollback", "0001", "--to", "pending", *backup)
     assert picture(server) == before
+
+
+@pytest.mark.parametrize(("number", "exit"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_modules_are_loaded_is_told_too(tmp_path, start_migrator, number, exit):
+    begun = tmp_path / "begun"
+    slow = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)\n"
+    words = ("--migrations", str(write(tmp_path / "migrations", slow)), "--format", "json")
+    process = start_migrator("plan", *words)
+    wait_for(begun.exists, "the module to be imported")
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, json.loads(out)["error"]["exit"]) == (exit, exit)

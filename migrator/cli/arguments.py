@@ -57,7 +57,9 @@ AtOption = Annotated[
     typer.Option("--at", metavar="ID=PHASE", help="Where a migration stands, if the snapshot has no ledger."),
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
-RateOption = Annotated[float, typer.Option(metavar="N", min=0, help="At most so many records a second; 0 is no limit.")]
+RateOption = Annotated[
+    float, typer.Option(metavar="N", min=0, max=1e9, help="At most so many records a second; 0 is no limit.")
+]
 MaxPauseOption = Annotated[
     str, typer.Option(metavar="TIME", help="Give up, exit 50, once the server was in need for so long, e.g. 10m.")
 ]

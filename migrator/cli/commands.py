@@ -120,7 +120,7 @@ def plan(
     show(result, ctx.obj)
     if any(one.refused for one in result.migrations):
         return 60
-    pending = any(one.from_ != one.to and not one.waits_for for one in result.migrations)
+    pending = not all(one.done or one.waits_for for one in result.migrations)
     return 10 if check and pending else 0
 
 
@@ -151,12 +151,7 @@ def apply(
     with opened(
         ctx.obj, ids or [], rate=rate, yes=yes, backup=backup, repair_indexes=repair_indexes, limits=limits
     ) as session:
-        chosen = list(ids or [])
-        if plan is not None:
-            saved = _saved_plan(plan)
-            commands.check_plan(session, saved, through.value)
-            chosen = chosen or [one.id for one in saved.migrations]
-        result = commands.apply(session, chosen, through.value)
+        result = commands.apply(session, ids or [], through.value, _saved_plan(plan) if plan is not None else None)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0
 
@@ -195,7 +190,6 @@ def _given(ctx: typer.Context, names: tuple[str, ...]) -> list[str]:
 
 
 def _save(path: Path, text: str) -> None:
-
     try:
         path.write_text(text)
     except OSError as error:
@@ -234,6 +228,9 @@ def status(
     from migrator.engine.status import pending
     from migrator.engine.status import status as look
 
+    if watch and ctx.obj.format == "json":
+        raise UsageError("--watch prints again and again, and with --format json there is one document",
+                         next="leave one of the two away")  # fmt: skip
     with opened(ctx.obj, [id] if id else [], writes=False) as session:
         while True:
             result = look(session, [id] if id else [])
@@ -258,9 +255,13 @@ def verify(
     rate: RateOption = 0,
     repair: Annotated[bool, typer.Option("--repair", help="Before the switch: repair from the old shape.")] = False,
     foreign: Annotated[
-        Truth | None, typer.Option(help="After the switch: the side that wins where they differ.")
+        Truth | None,
+        typer.Option(metavar="SIDE", help="After the switch: old or new, the side that is right where they differ."),
     ] = None,
     backup: BackupOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Let --repair remove what was added to targets that were there before.")
+    ] = False,
     max_pause: MaxPauseOption = "10m",
     ignore_load: IgnoreLoadOption = False,
 ) -> int:
@@ -270,7 +271,7 @@ def verify(
 
     seconds = duration(budget, "--budget") if budget else None
     writes, limits = repair or foreign is not None, limits_from(max_pause, ignore=ignore_load)
-    with opened(ctx.obj, [id], writes=writes, rate=rate, backup=backup, limits=limits) as session:
+    with opened(ctx.obj, [id], writes=writes, rate=rate, yes=yes, backup=backup, limits=limits) as session:
         result = verifying.verify(
             session, id, sample=sample, budget=seconds, repair=repair, foreign=foreign.value if foreign else None
         )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from types import FrameType
 
 import typer
 
@@ -22,13 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before the options are parsed, so that an error in them is already told in the form that was asked for.
     settings = Common(format="json" if _wants_json(words) else "text")
     try:
-        found, rest = split(words)
-        settings = common(found)
-        return _call(rest or ["--help"], settings)
+        with _signals():
+            found, rest = split(words)
+            settings = common(found)
+            return _call(rest, settings)
     except MigratorError as error:
         return report(error, settings)
-    except KeyboardInterrupt:
-        return report(InterruptedRunError(2), settings)
+    except _Interrupted as heard:
+        return report(InterruptedRunError(heard.signum, writes=False), settings)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); what was done is done.
         sys.stderr.close()
@@ -37,7 +41,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(_unexpected(error), settings)
 
 
+class _Interrupted(BaseException):
+    """A signal, where no command has said how it is to be heard. No error: nobody may take it for one of a module."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    def heard(signum: int, _: FrameType | None) -> None:
+        raise _Interrupted(signum)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _call(words: list[str], settings: Common) -> int:
+    if not words or (len(words) == 1 and words[0] in {group.name for group in app.registered_groups}):
+        words = [*words, "--help"]
     command = typer.main.get_command(app)
     try:
         result = command.main(args=words, prog_name="migrator", standalone_mode=False, obj=settings)

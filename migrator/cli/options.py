@@ -12,6 +12,7 @@ from migrator.errors import UsageError
 
 Format = Literal["text", "json"]
 DEFAULT_URL = "redis://localhost:6379/0"
+_LONGEST = 1e6  # seconds; "inf" and "nan" are numbers too
 _TAKES_VALUE = ("--url", "--migrations", "--namespace", "--format", "--lease", "--retry")
 
 
@@ -79,19 +80,20 @@ def _seconds(name: str, text: str, *, least: float) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not least <= value < 1e6:
+    if not least <= value < _LONGEST:
         raise UsageError(f"{name} is a number of seconds, at least {least:g}", next="see: migrator --help")
     return value
 
 
 def duration(text: str, name: str) -> float:
-    """Seconds from `30`, `30s`, `500ms`, `2m` or `1h`."""
+    """Seconds from `30`, `30s`, `500ms`, `2m` or `1h`. Raises UsageError for anything else."""
     units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
     number = text.rstrip("hms")
     unit = text[len(number) :] or "s"
     try:
-        return float(number) * units[unit]
+        seconds = float(number) * units[unit]
     except (ValueError, KeyError):
-        raise UsageError(
-            f"{name} is a time like 30s, 500ms or 2m, not {text!r}", next="see: migrator verify --help"
-        ) from None
+        seconds = -1.0
+    if not 0 <= seconds < _LONGEST:
+        raise UsageError(f"{name} is a time like 30s, 500ms or 2m, not {text!r}", next="give it one of these forms")
+    return seconds

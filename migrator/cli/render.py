@@ -14,6 +14,7 @@ from migrator import models
 WIDTH = 80
 _EXAMPLES = 10
 _FAMILIES = 20
+_REST = {True: "nothing to do", False: "the old shape is still to be removed"}
 
 
 def as_json(result: BaseModel) -> str:
@@ -37,11 +38,7 @@ def as_text(result: BaseModel) -> str:
     if isinstance(result, models.QuarantineResult):
         return _quarantine(result)
     if isinstance(result, models.HistoryResult):
-        rows = [(e.at[:19].replace("T", " "), e.id[:4], e.what, e.detail) for e in result.events]
-        return (
-            table(rows, ("when (UTC)", "id", "what", "detail"), widths=(None, None, 24, 34))
-            or "Nothing has been done yet."
-        )
+        return "\n".join(map(_event, result.events)) or "Nothing has been done yet."
     if isinstance(result, models.LockResult):
         return _lock(result)
     if isinstance(result, models.NewResult):
@@ -66,15 +63,25 @@ def table(rows: Sequence[Sequence[object]], headers: Sequence[str], widths: Sequ
     return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=list(widths) or None)
 
 
-def _counts(pairs: Iterable[tuple[str, int]]) -> str:
-    return "  ".join(f"{name} {number:,}" for name, number in pairs)
+def _counts(pairs: Iterable[tuple[str, int]], first: str) -> str:
+    """Names with their numbers, which stay beside them where a line is full."""
+    return wrapped("  ".join(f"{name}\xa0{number:,}" for name, number in pairs), first=first).replace("\xa0", " ")
+
+
+def _event(event: models.EventResult) -> str:
+    """Times are in UTC."""
+    when = event.at[:19].replace("T", " ")
+    head = f"{when}  {event.id[:4]:4}  "
+    told = wrapped(f"{event.detail + ', ' if event.detail else ''}by {event.who}", indent=" " * len(head))
+    return f"{head}{event.what}\n{told}"
 
 
 def _plan(one: models.MigrationPlan, through: str) -> str:
     counts = one.counts
     exact = counts.low == counts.high
     number = f"{counts.estimate:,}" if exact else f"about {counts.estimate:,} ({counts.low:,} to {counts.high:,})"
-    out = [f"{one.id}: {one.from_} -> {one.to}" if one.from_ != one.to else f"{one.id}: {one.from_}, nothing to do"]
+    way = f"{one.from_} -> {one.to}" if one.from_ != one.to else f"{one.from_}, {_REST[one.done]}"
+    out = [f"{one.id}: {way}"]
     if one.waits_for:
         out.append(wrapped(one.waits_for, first="  waits: "))
     out.append(f"  records  {number}; {one.sampled:,} looked at")
@@ -141,21 +148,23 @@ def _status(one: models.MigrationStatus) -> str:
          _smoke(one, f), "yes" if f.is_complete else "no")
         for f in one.families[:_FAMILIES]
     ]  # fmt: skip
-    counts = table(rows, ("family", "old", "new", "counts", "complete"), widths=(32, None, None, None, None))
+    head = ("family", "old", "new", "counts", "complete")
+    others = sum(2 + max(map(len, column)) for column in list(zip(head, *rows, strict=True))[1:])
+    counts = table(rows, head, widths=(max(12, WIDTH - 2 - others), None, None, None, None))
     out += [textwrap.indent(counts, "  ")] if counts else []
     if (more := len(one.families) - _FAMILIES) > 0:
         out.append(f"  and {more:,} more; --format json lists them all")
     tally = one.tally
     if tally.scanned:
         names = ("scanned", "moved", "unchanged", "quarantined", "vanished", "ignored")
-        out.append("  " + _counts((name, getattr(tally, name)) for name in names))
+        out.append(_counts(((name, getattr(tally, name)) for name in names), "  "))
     if one.progress is not None:
         eta = f", about {_seconds(one.eta_seconds)} left" if one.eta_seconds is not None else ""
         out.append(f"  progress {one.progress:.0%} at {one.rate_per_second or 0:,.0f} records/s{eta}")
     if one.quarantine.open or one.quarantine.accepted:
         out.append(f"  quarantine: {one.quarantine.open:,} open, {one.quarantine.accepted:,} accepted")
     if one.drift:
-        out.append("  " + _drift(one.drift))
+        out.append(_drift(one.drift))
     out += _adapters(one.adapters)
     if one.owner:
         out.append(f"  at work: {one.owner}")
@@ -177,9 +186,9 @@ def _smoke(one: models.MigrationStatus, family: models.FamilyStatus) -> str:
 
 def _drift(drift: models.Drift) -> str:
     names = ("missing", "extra", "different", "ttl_drift", "unreadable")
-    found = [(name.replace("_", " "), number) for name in names if (number := getattr(drift, name))]
-    when = drift.at[:19].replace("T", " ")
-    return f"compared {drift.compared:,} at {when} UTC: {_counts(found) or 'no difference'}"
+    found = [(name.replace("_", "\xa0"), number) for name in names if (number := getattr(drift, name))]
+    head = f"  compared {drift.compared:,} at {drift.at[:19].replace('T', ' ')} UTC: "
+    return _counts(found, head) if found else f"{head}no difference"
 
 
 def _adapters(found: Sequence[models.AdapterStatus]) -> list[str]:

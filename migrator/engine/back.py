@@ -9,7 +9,7 @@ from migrator.client import checked
 from migrator.engine.adopt import adopted, adopted_back, forget_adopted
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import unlink
-from migrator.engine.guards import claim, release_claim
+from migrator.engine.guards import check_names, claim, release_claim
 from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
@@ -44,14 +44,10 @@ def rollback(run: Run, to: Phase | None) -> None:
     if goal is None or run.entry.phase == "pending":
         run.observer.say(f"{run.id}: pending already, there is nothing to roll back")
         return
-    if run.entry.phase in ("backfilled", "verified", "expanded") and goal in ("expanded", "switched"):
-        if goal == "switched":
-            raise RefusedError(f"{run.id} is {run.entry.phase}: it has not come as far as switched",
-                               next="see where it stands with: migrator status")  # fmt: skip
-        return
     while run.entry.phase != goal:
-        if _ORDER.index(goal) < _ORDER.index(_BACK_FROM[run.entry.phase]):
-            raise RefusedError(f"{run.id} is {run.entry.phase}: {goal} lies ahead of it, not behind",
+        back = _BACK_FROM[run.entry.phase]
+        if _ORDER.index(goal) < _ORDER.index(back):
+            raise RefusedError(f"{run.id} is {run.entry.phase}: from there the way back leads to {back}, not to {goal}",
                                next="see where it stands with: migrator status")  # fmt: skip
         _step_back(run)
 
@@ -63,6 +59,7 @@ def _step_back(run: Run) -> None:
     elif phase == "switched":
         run.change("expanded", rolled_back=True)
     else:
+        check_names(run)
         run.change("pending", rolled_back=True, cleaning=True)
         clean(run)
 
@@ -109,7 +106,11 @@ def backup_of(run: Run) -> Path | None:
 
 
 def clean(run: Run) -> None:
-    """Removes the new shape in `pending`, until a pass finds nothing; then what was adopted is as it was."""
+    """Removes the new shape in `pending`, until a pass finds nothing; then what was adopted is as it was.
+
+    Raises DriftError where that shape has other names by now.
+    """
+    check_names(run)
     lasting(run, lambda: _clean_all(run))
     had_adopted = bool(run.entry.adopted)
     if had_adopted:

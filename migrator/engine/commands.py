@@ -8,9 +8,9 @@ from itertools import pairwise
 from migrator.engine import back, recover
 from migrator.engine import restore as restoring
 from migrator.engine.forward import THROUGH, carry_forward
-from migrator.engine.guards import blocked_by
+from migrator.engine.guards import built_upon, moves_of, passed_over
 from migrator.engine.run import Run
-from migrator.engine.session import Session, any_marker, moves_of
+from migrator.engine.session import Session, any_marker
 from migrator.engine.status import FEW_AFTER_A_WALK, migration_status
 from migrator.engine.sweep import any_old
 from migrator.errors import (
@@ -24,6 +24,7 @@ from migrator.errors import (
     RefusedError,
     StalePlanError,
     StoppedByLoadError,
+    UsageError,
 )
 from migrator.ledger import Entry, Lease, break_lease, show_lease
 from migrator.ledger.lease import server_ms
@@ -54,10 +55,16 @@ def exit_code(error: MigratorError) -> int:
 # apply
 
 
-def apply(session: Session, ids: Sequence[str], through: str) -> ApplyResult:
-    """Carries the migrations named, or all, to `through`. Stops at the first that falls short."""
+def apply(session: Session, ids: Sequence[str], through: str, saved: PlanResult | None = None) -> ApplyResult:
+    """Carries the migrations named, or those of a saved plan, or all, to `through`. Stops at the first that falls
+    short. Raises StalePlanError for a plan that no longer holds."""
     goal = THROUGH[through]
     chosen = session.modules.select(ids)
+    if saved is not None:
+        chosen = _planned(session, saved, through, chosen if ids else ())
+    known = session.entries()
+    session.check_drift(known)  # before the lease: it does not depend on who holds that
+    session.check_order(known)
     notes: list[str] = []
     stopped: Stopped | None = None
     touched: list[Module] = []
@@ -82,16 +89,11 @@ def _stopped(error: MigratorError, session: Session, module: Module) -> Stopped:
 
 
 def _apply_one(session: Session, lease: Lease, module: Module, goal: Phase, *, asked: bool, notes: list[str]) -> None:
-    entries = session.entries()
-    entry = entries[module.id]
-    if entry.rolled_back and not asked:
-        notes.append(f"{module.id} was rolled back and is passed over; ask for it by its ID to apply it again")
-        return
-    blocked = blocked_by(module, session.modules, entries)
-    if blocked and asked:
-        raise OrderError(f"{module.id} is blocked: {blocked}", next="apply that one through contract first")
-    if blocked:
-        notes.append(f"{module.id} is passed over: {blocked}")
+    why = passed_over(module, session.modules, session.entries(), asked=asked)
+    if why and asked:
+        raise OrderError(f"{module.id} is blocked: {why}", next="apply that one through contract first")
+    if why:
+        notes.append(f"{module.id} is passed over: {why}")
         return
     run = session.run(lease, module)
     try:
@@ -100,11 +102,20 @@ def _apply_one(session: Session, lease: Lease, module: Module, goal: Phase, *, a
         notes += [f"{module.id}: {note}" for note in run.notes]
 
 
-def check_plan(session: Session, saved: PlanResult, through: str) -> None:
-    """Raises StalePlanError if the modules or the ledger are not as the saved plan saw them; counts may differ."""
+def _planned(session: Session, saved: PlanResult, through: str, named: Sequence[Module]) -> tuple[Module, ...]:
+    """The migrations of a saved plan, or those of them that are named.
+
+    Raises StalePlanError if the modules or the ledger are not as the plan saw them (counts may differ), UsageError for
+    one that is named and not in it.
+    """
     entries = session.entries()
-    for planned in saved.migrations:
-        module = session.modules.find(planned.id)
+    modules = tuple(session.modules.find(planned.id) for planned in saved.migrations)
+    for module in named:
+        if module not in modules:
+            raise UsageError(
+                f"{module.id} is not in that plan", next=f"make one with it: migrator plan {module.number}"
+            )
+    for planned, module in zip(saved.migrations, modules, strict=True):
         entry = entries.get(planned.id) or Entry(id=planned.id)
         if planned.checksum != module.checksum:
             raise StalePlanError(f"{module.path} was edited since the plan was made", next="make the plan again")
@@ -114,6 +125,7 @@ def check_plan(session: Session, saved: PlanResult, through: str) -> None:
             raise StalePlanError(f"the plan is for --through {saved.through}", next="make the plan again")
         if not _onward(planned, entry):
             raise StalePlanError(f"{planned.id} has moved on since the plan was made", next="make the plan again")
+    return tuple(named) or modules
 
 
 def _onward(planned: MigrationPlan, entry: Entry) -> bool:
@@ -200,6 +212,10 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     module = session.modules.find(id)
     if not session.options.yes:
         raise RefusedError(f"{what} of {module.id} changes data", next="add --yes to have that done")
+    later = built_upon(module, session.modules, session.entries())
+    if later is not None:
+        raise RefusedError(f"{later.id} was applied after {module.id}, to what that left: it goes back first",
+                           next=f"migrator rollback {later.number} --to pending --backup DIR --yes")  # fmt: skip
     stopped = None
     with session.leased() as lease:
         run = session.run(lease, module)

@@ -16,11 +16,15 @@ from migrator.engine.judge import judge_keys, judge_members, read_old
 from migrator.engine.outcome import Outcome, TimeUpError, compared
 from migrator.engine.run import Run
 from migrator.engine.walk import Step, Walk
-from migrator.moves.family import Family
+from migrator.ledger import Comparison
+from migrator.ledger.lease import server_ms
+from migrator.moves.family import Family, Side
 
 
-def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
-    """Compares everything. Returns the counts by verdict, `compared` and `repaired` among them.
+def compare(
+    run: Run, outcome: Outcome, name: str = "compare", sides: tuple[Side, ...] = ("old", "new")
+) -> Counter[str]:
+    """Compares everything, or what one side has. Returns the counts by verdict, `compared` and `repaired` among them.
 
     Only apply's own comparison, `compare`, is resumed after a crash; whoever calls it forgets its checkpoints after.
     """
@@ -28,14 +32,15 @@ def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
     try:
         for number, family in enumerate(run.families):
             found: Counter[str] = Counter()
-            for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
+            for side in sides:
+                glob = family.old_glob if side == "old" else family.new_glob
                 run.observer.begin(f"{run.id}: compare {side}", None)
                 step = _step(run, family, side, outcome)
                 count = PAGE_COLLECTIONS if family.by_member else PAGE_KEYS
                 walk = Walk(run, f"{name}-{number}-{side}", glob, step, count=count, resume=name == "compare")
                 found.update(walk.all())
                 run.observer.end()
-            if outcome.share >= 1.0 and outcome.slots is None:
+            if outcome.share >= 1.0 and outcome.slots is None and len(sides) == 2:
                 _take_census(run, family, found)
             total.update(found)
         recheck(run)
@@ -43,6 +48,15 @@ def compare(run: Run, outcome: Outcome, name: str = "compare") -> Counter[str]:
         outcome.cut_short = True
         return outcome.counts()
     return compared(total)
+
+
+def evidence(run: Run, fingerprint: str, counts: Counter[str]) -> Comparison:
+    """What the ledger keeps of a full comparison that has ended; `fingerprint`: of the slots before it began."""
+    return Comparison(
+        epoch=run.entry.epoch, compared=counts["compared"], fingerprint=fingerprint,
+        at=server_ms(run.client, run.names), missing=counts["missing"], extra=counts["extra"],
+        different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
+    )  # fmt: skip
 
 
 def _take_census(run: Run, family: Family, found: Counter[str]) -> None:
@@ -73,7 +87,7 @@ def recheck(run: Run) -> None:
         run.tick()
 
 
-def _step(run: Run, family: Family, side: str, outcome: Outcome) -> Step:
+def _step(run: Run, family: Family, side: Side, outcome: Outcome) -> Step:
     if side == "old":
         return old_members(run, family, outcome) if family.by_member else old_keys(run, family, outcome)
     return new_members(run, family, outcome) if family.by_member else new_keys(run, family, outcome)

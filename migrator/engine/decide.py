@@ -12,7 +12,7 @@ from migrator.engine.judge import judge_keys, judge_members, read_old
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.errors import UsageError
-from migrator.ledger import address, parse_address
+from migrator.ledger import parse_address
 from migrator.models import QuarantinedRecord, QuarantineResult, number_of, show
 from migrator.moves.family import Family, Pair
 
@@ -44,18 +44,19 @@ def quarantine_accept(
 ) -> QuarantineResult:
     """Accepts records as they are: they stay in the old shape and no longer hold the migration up."""
     module = session.modules.find(id)
-    if not (keys or reason or everything):
+    if (bool(keys), reason is not None, everything).count(True) != 1 or (member is not None and not keys):
         raise UsageError(
-            "name the records: KEY…, --reason R or --all", next=f"migrator quarantine list {module.number}"
+            "name the records in one way: KEY… (of one member with --member), --reason R or --all",
+            next=f"migrator quarantine list {module.number}",
         )
     with session.leased() as lease:
         run = session.run(lease, module)
         names = {name for name, record in run.quarantine.items() if everything or record.reason == reason}
         for key in keys:
-            name = address(key, member)
-            if not any(name == known for known, _ in run.quarantine.items()):
+            listed = [name for name, _ in run.quarantine.items() if _named(name, key, member)]
+            if not listed:
                 raise UsageError(f"{show(key)} is not in quarantine", next=f"migrator quarantine list {module.number}")
-            names.add(name)
+            names |= {*listed}
         if not names:
             raise UsageError(f"no record has the reason {reason!r}" if reason else "the quarantine is empty",
                              next=f"migrator quarantine list {module.number}")  # fmt: skip
@@ -65,9 +66,16 @@ def quarantine_accept(
         return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
 
 
+def _named(name: bytes, key: bytes, member: bytes | None) -> bool:
+    """Whether this entry is of that key, and of that member if one is said."""
+    its_key, its_member = parse_address(name)
+    return its_key == key and (member is None or its_member == member)
+
+
 def quarantine_retry(session: Session, id: str) -> QuarantineResult:
     """Tries every open record again: what has been mended is carried over and taken off the list."""
     module = session.modules.find(id)
+    session.check_drift(session.entries())  # it would be mapped otherwise than the rest
     with session.leased() as lease:
         run = session.run(lease, module)
         recover.reconcile(run)

@@ -9,17 +9,17 @@ from migrator.engine import indexes
 from migrator.engine.adopt import adopt
 from migrator.engine.alive import adapters_of, left_behind, other_mappings, unadapted
 from migrator.engine.backfill import backfill
-from migrator.engine.compare import compare
+from migrator.engine.compare import compare, evidence
 from migrator.engine.copy import FORWARD as FROM_OLD
-from migrator.engine.guards import claim, reached, refusals
+from migrator.engine.guards import claim, moves_of, reached, refusals, unfinished
 from migrator.engine.judge import FAULTS
 from migrator.engine.lasting import lasting
 from migrator.engine.outcome import Outcome
 from migrator.engine.recover import persist
 from migrator.engine.run import Run
 from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep
+from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, QuarantineError, RefusedError
-from migrator.ledger import Comparison
 from migrator.ledger.lease import server_ms
 from migrator.models import number_of
 from migrator.phases import Phase
@@ -41,7 +41,8 @@ def carry_forward(run: Run, goal: Phase) -> None:
 
 
 def _carry(run: Run, goal: Phase, evidence: _Evidence) -> None:
-    _check_way(run, goal)
+    if (remark := unfinished(run.entry, run.module.number, goal)) is not None:
+        raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
     if not reached(run.entry, goal):
         _go(run, goal, evidence)
         if goal not in _OLD_IS_TRUE:
@@ -60,22 +61,6 @@ def _go(run: Run, goal: Phase, evidence: _Evidence) -> None:
         run.put(rolled_back=False)
 
 
-def _check_way(run: Run, goal: Phase) -> None:
-    """Raises RefusedError on a way back that is not finished."""
-    if run.entry.cleaning:
-        raise RefusedError(
-            f"{run.id}: its rollback to pending is not finished",
-            next=f"finish it with: migrator rollback {run.module.number} --to pending --yes",
-        )
-    if run.entry.phase == "closed":
-        raise RefusedError(f"{run.id}: a restore is under way", next="finish it: run the restore again")
-    if run.entry.phase == "reverting" and goal != "contracted":
-        raise RefusedError(
-            f"{run.id} is on its way back from contracted",
-            next=f"finish that with: migrator rollback {run.module.number} --to switched --backup DIR --yes",
-        )
-
-
 def _repair_indexes(run: Run) -> None:
     if not run.options.repair_indexes or not indexes.has_any(run):
         return
@@ -92,12 +77,21 @@ class _Evidence:
     def __init__(self) -> None:
         self._clean_at: tuple[int, str, str] | None = None
 
-    def gained(self, run: Run) -> None:
-        self._clean_at = self._now(run)
+    def gather(self, run: Run, outcome: Outcome) -> None:
+        """Compares everything. Raises what keeps this migration from the next phase, if anything does."""
+        # Before, not after: a server that is replaced half-way may have lost what was repaired on the old one.
+        before = self._now(run)
+        hold_on(run, _compare(run, outcome))
+        self._clean_at = before
 
     def holds(self, run: Run) -> bool:
-        """Whether every server is the same process as then, and every slot where it was."""
+        """Whether every server is the same process as when it began, and every slot where it was."""
         return self._clean_at == self._now(run)
+
+    def check(self, run: Run) -> None:
+        """Raises MarkersMovedError, for all to be looked at again, if it does not hold any more."""
+        if not self.holds(run):
+            raise MarkersMovedError
 
     def _now(self, run: Run) -> tuple[int, str, str]:
         return run.entry.epoch, run.client.fingerprint(), run.client.processes()
@@ -108,10 +102,12 @@ def check_contract_asked(run: Run) -> None:
     if not run.options.yes:
         raise RefusedError(f"{run.id}: contract removes the old shape", next="add --yes to have that done")
     base = run.options.backup
-    begun = run.entry.backup if run.entry.phase in ("contracted", "reverting") else ""
+    under_way = run.entry.phase in ("contracted", "reverting")
+    begun = run.entry.backup if under_way else ""
     if begun and base is not None and str(base.resolve()) != begun:
         raise RefusedError(f"{run.id}: this contract began with --backup {begun}", next="name that directory again")
-    if base is None and (run.entry.phase == "contracted" or any_old(run)):
+    # One that found nothing to remove began without a backup, and may end without.
+    if base is None and (begun or (under_way and run.entry.backup_epoch) or any_old(run)):
         raise RefusedError(f"{run.id}: the old shape is removed only into a backup", next="add --backup DIR")
 
 
@@ -119,6 +115,8 @@ def _expand(run: Run, _: _Evidence) -> None:
     for remark in (*refusals(run), *other_mappings(adapters_of(run), run.module.checksum)):
         raise RefusedError(f"{run.id}: {remark.text}", next=remark.next)
     claim(run)
+    if run.entry.moves != moves_of(run.module):
+        run.put(moves=moves_of(run.module))  # it was known before, with other names
     empty = adopt(run)
     # What is there now is known, and what adapters write from the next epoch on is right.
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
@@ -135,10 +133,7 @@ def _backfill(run: Run, _: _Evidence) -> None:
 
 
 def _verify(run: Run, evidence: _Evidence) -> None:
-    outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
-    counts = _compare(run, outcome)
-    evidence.gained(run)
-    hold_on(run, counts)
+    evidence.gather(run, _repairing(run))
     run.change("verified")
 
 
@@ -146,21 +141,26 @@ def _switch(run: Run, evidence: _Evidence) -> None:
     if not evidence.holds(run):
         # Immediately before: what an earlier, interrupted comparison saw may be old by now.
         run.lease.write(run.ledger.forget_words(run.id, "compare"))
-        outcome = Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
-        hold_on(run, _compare(run, outcome))
+        evidence.gather(run, _repairing(run))
     _check_quiet(run)
     _check_followed(run)
+    evidence.check(run)
     run.change("switched")
 
 
-def _contract(run: Run, _: _Evidence) -> None:
-    hold_on(run, _compare(run, Outcome()))
+def _repairing(run: Run) -> Outcome:
+    return Outcome(repair=FROM_OLD, drop_extras=not run.entry.adopted or run.options.yes)
+
+
+def _contract(run: Run, evidence: _Evidence) -> None:
+    evidence.gather(run, Outcome())
     _check_quiet(run)
     _check_followed(run)
     base, epoch = run.options.backup, run.entry.epoch + 1
     if base is not None:
         open_backup(run, epoch).finish()  # it is there from the start, so that a wrong directory is told from it
         save_native(run, epoch)
+    evidence.check(run)
     run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=epoch if base else 0, swept=False,
                saved=False)  # fmt: skip
 
@@ -169,6 +169,13 @@ def _contract_again(run: Run, _: _Evidence) -> None:
     """From `reverting`: the way back is given up; what was rebuilt is retired again, into the same backup, which may
     hold what was not rebuilt yet."""
     base = run.options.backup
+    # What something without an adapter wrote meanwhile would be in the backup only.
+    if unmoved := compare(run, Outcome(), "compare-again", sides=("old",))["missing"]:
+        raise DifferencesError(
+            f"{run.id}: {number_of(unmoved, 'old record')} without a new one: something without an adapter wrote while "
+            "this was on its way back",
+            next=f"finish that first: migrator rollback {run.module.number} --to switched --backup DIR --yes",
+        )
     if run.entry.backup or base is None:
         # A retired name that a crash left, or a failover brings back, would be in the way of retiring what was rebuilt.
         lasting(run, lambda: save_retired(run))
@@ -179,6 +186,9 @@ def _contract_again(run: Run, _: _Evidence) -> None:
 
 
 def _sweep(run: Run, _: _Evidence) -> None:
+    if run.options.backup is not None and not run.entry.backup:
+        # Begun with nothing to remove, or known from its markers alone: what is saved from here on is found again.
+        run.put(backup=str(run.options.backup.resolve()), backup_epoch=run.entry.backup_epoch or run.entry.epoch)
     sweep(run)
 
 
@@ -197,13 +207,8 @@ def _compare(run: Run, outcome: Outcome) -> Counter[str]:
     """A full comparison, its evidence in the ledger; the checkpoints of it are done with."""
     before = run.client.fingerprint()
     counts = compare(run, outcome)
-    comparison = Comparison(
-        epoch=run.entry.epoch, compared=counts["compared"], fingerprint=before, at=server_ms(run.client, run.names),
-        missing=counts["missing"], extra=counts["extra"], different=counts["different"],
-        ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
-    )  # fmt: skip
     run.put("compared", _sentence({"compared": counts["compared"]} | {f: counts[f] for f in FAULTS}),
-            run.ledger.forget_words(run.id, "compare"), comparison=comparison)  # fmt: skip
+            run.ledger.forget_words(run.id, "compare"), comparison=evidence(run, before, counts))  # fmt: skip
     return counts
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from migrator.client import Client, ResponseError
 from migrator.engine.run import Run
-from migrator.errors import RefusedError
+from migrator.errors import DriftError, RefusedError
 from migrator.keys import slot_of
-from migrator.ledger import Entry
+from migrator.ledger import Entry, MoveNames
 from migrator.models import Remark
 from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
@@ -145,6 +145,61 @@ def blocked_by(module: Module, modules: Modules, entries: dict[str, Entry]) -> s
         if mine & _templates(earlier):
             return f"{earlier.id} must be contracted first: it touches the same keys"
     return None
+
+
+def built_upon(module: Module, modules: Modules, entries: dict[str, Entry]) -> Module | None:
+    """A later migration on the same keys, or one that names this one in `after`, which is not in `pending`: what this
+    one left is its truth."""
+    mine = _templates(module)
+    for later in modules.all:
+        entry = entries.get(later.id)
+        if later.id <= module.id or entry is None or (entry.phase == "pending" and not entry.cleaning):
+            continue
+        if mine & _templates(later) or module.id in {modules.find(name).id for name in later.migration.after}:
+            return later
+    return None
+
+
+def passed_over(module: Module, modules: Modules, entries: dict[str, Entry], *, asked: bool) -> str | None:
+    """Why apply leaves this migration as it is, or None. `asked`: it was named; then only another one holds it up."""
+    entry = entries.get(module.id)
+    if entry is not None and entry.rolled_back and not asked:
+        return "it was rolled back; name it to apply it again"
+    return blocked_by(module, modules, entries)
+
+
+def unfinished(entry: Entry, number: str, goal: Phase) -> Remark | None:
+    """A way back that has to be finished before anything else, or None."""
+    text, command = "", f"migrator rollback {number} --to switched --backup DIR --yes"
+    if entry.cleaning:
+        text, command = "its rollback to pending is not finished", f"migrator rollback {number} --to pending --yes"
+    elif entry.phase == "closed":
+        text, command = "a restore is under way", f"migrator restore {number} --backup DIR --discard-later-writes --yes"
+    elif entry.phase == "reverting" and goal != "contracted":
+        text = "it is on its way back from contracted"
+    return Remark(code="way-back", text=text, next=f"finish that with: {command}") if text else None
+
+
+def moves_of(module: Module) -> tuple[MoveNames, ...]:
+    """The templates and types of its moves, as the ledger keeps them."""
+    return tuple(
+        MoveNames(
+            source=move.source.template, source_type=move.source.kind,
+            target=move.target.template, target_type=move.target.kind,
+        )
+        for move in module.migration.moves
+    )  # fmt: skip
+
+
+def check_names(run: Run) -> None:
+    """Raises DriftError where the module names other keys than it was expanded with: those are none of its own, and
+    nothing under them may be removed."""
+    if run.entry.moves and run.entry.moves != moves_of(run.module):
+        raise DriftError(
+            f"{run.module.path} names other keys than it did when {run.id} was expanded: it was edited, or settings "
+            "that it reads are others",
+            next="put that back as it was, then run the same command again",
+        )
 
 
 def _done(entry: Entry | None) -> bool:

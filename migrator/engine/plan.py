@@ -8,7 +8,7 @@ from migrator.client import checked
 from migrator.engine import indexes
 from migrator.engine.alive import adapters_of, left_behind, other_mappings
 from migrator.engine.backfill import PAGE_KEYS
-from migrator.engine.guards import blocked_by, claims_readable, info_field, refusals
+from migrator.engine.guards import claims_readable, info_field, passed_over, reached, refusals, unfinished
 from migrator.engine.lasting import replica_risks
 from migrator.engine.run import Run
 from migrator.engine.sample import Findings, look
@@ -33,17 +33,18 @@ def plan(session: Session, ids: Sequence[str], through: Phase) -> PlanResult:
     session.check_drift(entries)
     session.check_order(entries)
     chosen = session.modules.select(ids)
-    plans = tuple(plan_one(session, module, entries, through) for module in chosen)
+    plans = tuple(plan_one(session, module, entries, through, asked=bool(ids)) for module in chosen)
     return PlanResult(migrations=plans, namespace=session.names.namespace, through=through)
 
 
 def plan_one(
-    session: Session, module: Module, entries: dict[str, Entry], through: Phase, *, repairs: bool = True
+    session: Session, module: Module, entries: dict[str, Entry], through: Phase, *, asked: bool, repairs: bool = True
 ) -> MigrationPlan:
-    """What apply would do. Without `repairs` nothing is said of indexes, which costs a look at every record."""
+    """What apply would do; `asked`: with this one named. Without `repairs` nothing is said of indexes, which costs a
+    look at every record."""
     entry = entries.get(module.id) or Entry(id=module.id)
     run = session.reader(module, entry)
-    waits = blocked_by(module, session.modules, entries)
+    waits = passed_over(module, session.modules, entries, asked=asked)
     ahead = entry.phase not in FORWARD or FORWARD.index(entry.phase) < FORWARD.index(through)
     counts, found = look(run) if entry.phase in FORWARD[:4] else (Counts(estimate=0, low=0, high=0), Findings())
     told = indexes.Repairs()
@@ -51,10 +52,13 @@ def plan_one(
         told = indexes.missing(run, REJECTED)
     adapters = adapters_of(run)
     refused = [*_refused(run, found, adapters)] if entry.phase == "pending" else []
+    if not waits and (remark := unfinished(entry, module.number, through)) is not None:
+        refused.append(remark)
     sampled = max(1, found.sampled)
     return MigrationPlan(
         from_=entry.phase,
         to=through if ahead else entry.phase,
+        done=reached(entry, through),
         id=module.id,
         counts=counts,
         rejected=tuple(found.rejected[:REJECTED]),

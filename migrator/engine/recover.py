@@ -28,7 +28,7 @@ def persist(run: Run, go: Callable[[], None]) -> None:
             reconcile(run)  # first of all: where we are is what the markers say
             return go()
         except MarkersMovedError:
-            run.note("markers moved while working; looking at them first")
+            run.note("a server was replaced while working; looking at the markers first")
     raise LedgerBackwardsError(
         f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
     )

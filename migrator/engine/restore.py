@@ -9,6 +9,7 @@ from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
+from migrator.engine.guards import check_names
 from migrator.engine.lasting import lasting
 from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
@@ -37,6 +38,7 @@ def restore(run: Run) -> None:
     if not run.entry.backup_epoch:
         raise RefusedError(f"{run.id} was never contracted: there is no backup of it",
                            next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
+    check_names(run)
     path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
     backup.check(path)
     if run.entry.phase in ("switched", "reverting") and not run.entry.saved:

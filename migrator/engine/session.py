@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from migrator.client import Client, checked
+from migrator.engine.guards import moves_of
 from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
 from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
-from migrator.ledger import Entry, Lease, Ledger, MoveNames, take_lease
+from migrator.ledger import Entry, Lease, Ledger, take_lease
 from migrator.ledger.lease import Words, owner_name, server_ms
 from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
@@ -108,8 +109,14 @@ class Session:
         return markers
 
     def run(self, lease: Lease, module: Module) -> Run:
-        """One migration, to be carried on. Its markers are as they were seen when the lease was taken."""
-        entry = self.entries().get(module.id)
+        """One migration, to be carried on. Its markers are as they were seen when the lease was taken.
+
+        Raises LedgerBackwardsError where the ledger is lost, RefusedError for one that was never applied.
+        """
+        known = self.ledger.entries()
+        if known is None:
+            self.check_markers()
+        entry = (known or {}).get(module.id)
         if entry is None:
             raise RefusedError(f"{module.id} was never applied", next=f"begin with: migrator plan {module.number}")
         run = Run(
@@ -169,9 +176,11 @@ class Session:
                 raise DriftError(f"{id} is {entry.phase}, but its file is not in {self.modules.directory}",
                                  next="put the file back as it was")  # fmt: skip
             if entry.mapping and known[id].checksum != entry.mapping:
+                again = f", or start again: migrator rollback {id[:4]} --to pending --yes"
                 raise DriftError(
-                    f"{known[id].path} was edited since {id} was expanded: records were mapped by what it was then",
-                    next=f"put the file back as it was, or start again: migrator rollback {id[:4]} --to pending --yes",
+                    f"{known[id].path} is not what it was when {id} was expanded: it was edited, or settings that it "
+                    "reads are others",
+                    next=f"put that back as it was{again if moves_of(known[id]) == entry.moves else ''}",
                 )
 
     def check_order(self, entries: dict[str, Entry]) -> None:
@@ -188,20 +197,25 @@ class Session:
     def check_fresh(self) -> None:
         """With no ledger: raises LedgerBackwardsError if a marker, or a record in a new shape among random keys, says
         that there was one."""
+        self.check_markers()
         drawn = set(random_keys(self.client, _SAMPLE))
         for module in self.modules.all:
-            marked = any_marker(self.client, self.names, module)
-            if marked is not None:
-                raise LedgerBackwardsError(
-                    f"there is no ledger, but a marker of {module.id} says {marked.phase}",
-                    next="rebuild it with: migrator init --at markers --yes",
-                )
             run = self.reader(module, Entry(id=module.id))
             if any(self._new_shape(family, drawn) for family in run.families):
                 raise LedgerBackwardsError(
                     f"there is no ledger, but there are keys in the new shape of {module.id}",
                     next=f"if nothing was migrated yet: migrator init {module.number} --at pending --yes; if it was: "
                     f"migrator init {module.number} --at contracted --yes",
+                )
+
+    def check_markers(self) -> None:
+        """With no ledger: raises LedgerBackwardsError if a marker says that there was one."""
+        for module in self.modules.all:
+            marked = any_marker(self.client, self.names, module)
+            if marked is not None:
+                raise LedgerBackwardsError(
+                    f"there is no ledger, but a marker of {module.id} says {marked.phase}",
+                    next="rebuild it with: migrator init --at markers --yes",
                 )
 
     def _new_shape(self, family: Family, keys: set[bytes]) -> bool:
@@ -242,14 +256,4 @@ def random_keys(client: Client, number: int) -> list[bytes]:
     return keys
 
 
-def moves_of(module: Module) -> tuple[MoveNames, ...]:
-    return tuple(
-        MoveNames(
-            source=move.source.template, source_type=move.source.kind,
-            target=move.target.template, target_type=move.target.kind,
-        )
-        for move in module.migration.moves
-    )  # fmt: skip
-
-
-__all__ = ["NoLease", "Session", "any_marker", "moves_of", "random_keys", "total_keys"]
+__all__ = ["NoLease", "Session", "any_marker", "random_keys", "total_keys"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -55,8 +56,11 @@ class _Seen(NamedTuple):
 
 
 def status(session: Session, ids: Sequence[str]) -> StatusResult:
-    """The state of the migrations named, or of all."""
-    entries = session.entries()
+    """The state of the migrations named, or of all. Raises LedgerBackwardsError where the ledger is lost."""
+    known = session.ledger.entries()
+    if known is None:
+        session.check_markers()
+    entries = known or {}
     chosen = session.modules.select(ids)
     holder = show_lease(session.client, session.names)
     at_work = holder if holder is not None and holder.expires_in > 0 else None
@@ -156,11 +160,16 @@ def waiting_for(session: Session, module: Module, entries: dict[str, Entry], run
         return f"recovery: a marker says {stray} where the ledger says {entry.phase}; apply begins with it"
     if run.quarantine.open and entry.phase == "backfilled":
         return f"a decision on {number_of(run.quarantine.open, 'record')} in quarantine"
-    if entry.comparison is not None and not entry.comparison.clean and not run.quarantine.open:
+    if _differs(entry) and not run.quarantine.open:
         return "the differences the last comparison found"
     if entry.phase == "contracted" and not entry.swept:
         return "the old shape to be removed"
     return blocked_by(module, session.modules, entries)
+
+
+def _differs(entry: Entry) -> bool:
+    """Whether the last full comparison in this epoch found something."""
+    return entry.comparison is not None and entry.comparison.epoch == entry.epoch and not entry.comparison.clean
 
 
 def _stray_marker(run: Run) -> str | None:
@@ -185,7 +194,11 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
     if run.quarantine.open:
         return f"migrator quarantine list {number}"
     if entry.phase == "contracted":
-        return None if entry.swept else f"migrator apply {number} --through contract --backup {entry.backup} --yes"
+        # Where there was nothing to remove, it began without a backup.
+        into = f" --backup {shlex.quote(entry.backup or 'DIR')}" if entry.backup or entry.backup_epoch else ""
+        return None if entry.swept else f"migrator apply {number} --through contract{into} --yes"
+    if entry.phase == "switched" and _differs(entry):
+        return f"migrator verify {number}"  # which says how to settle it
     if entry.rolled_back and entry.phase in ("switched", "expanded"):
         return f"migrator rollback {number} --yes"
     return _NEXT[entry.phase].format(n=number)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
 from migrator.engine import recover
-from migrator.engine.compare import compare
+from migrator.engine.compare import compare, evidence
 from migrator.engine.copy import FORWARD
 from migrator.engine.foreign import settle
 from migrator.engine.judge import FAULTS, Difference
@@ -18,6 +19,8 @@ from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, RefusedError, StoppedByLoadError
 from migrator.ledger import Entry
 from migrator.models import DifferenceResult, Stopped, VerifyResult, show
+
+_COUNTED = {"compared", *FAULTS}
 
 
 def verify(
@@ -44,8 +47,11 @@ def verify(
         outcome = _repairing(run, repair=repair)
         if foreign is not None:
             settle(run, foreign)
+        before = run.client.fingerprint()
         result = _verify(run, outcome, sample, budget)
-        run.put("verify --repair" if repair else f"verify --foreign {foreign}", f"{result.repaired} repaired")
+        what = "verify --repair" if repair else f"verify --foreign {foreign}"
+        found = {"comparison": evidence(run, before, Counter(result.model_dump(include=_COUNTED)))}
+        run.put(what, f"{result.repaired} repaired", **(found if result.complete else {}))
         return result
 
 
@@ -55,7 +61,7 @@ def _repairing(run: Run, *, repair: bool) -> Outcome:
     if run.entry.phase not in FORWARD.phases:
         raise RefusedError(f"{run.id} is {run.entry.phase}: repairs run from the old shape, before the switch",
                            next="in switched, settle a difference with --foreign old or --foreign new")  # fmt: skip
-    return Outcome(repair=FORWARD, drop_extras=True)
+    return Outcome(repair=FORWARD, drop_extras=not run.entry.adopted or run.options.yes)
 
 
 def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
@@ -88,10 +94,11 @@ def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
     if not sum(counts[fault] for fault in FAULTS if fault != "unreadable"):
         return f"migrator quarantine list {number}"
     if phase == "switched":
-        return f"migrator verify {number} --foreign old --backup DIR (or --foreign new)"
+        return f"migrator verify {number} --foreign SIDE --backup DIR"  # which side is right, only a person knows
     if phase == "reverting":
         return f"migrator rollback {number} --to switched --backup DIR --yes"
-    return f"migrator verify {number} --repair"
+    # What an adopted target holds may be somebody's, and is removed on the operator's word only.
+    return f"migrator verify {number} --repair{' --yes' if run.entry.adopted and counts['extra'] else ''}"
 
 
 def verify_exit(result: VerifyResult) -> int:

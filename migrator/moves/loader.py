@@ -19,7 +19,8 @@ _FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.py")
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded migration module. The id is the file's name; the checksum is over newline-normalised source."""
+    """A loaded migration module. The id is the file's name; the checksum is over newline-normalised source and the
+    key templates, which may come from settings outside of it (a prefix in the environment, say)."""
 
     id: str
     path: Path
@@ -52,9 +53,12 @@ class Modules:
         return tuple(module for module in self.all if module.id in chosen or not chosen)
 
 
-def checksum(source: bytes) -> str:
-    """SHA-256 over the source with newlines normalised, so that a checkout on Windows is no drift."""
-    return hashlib.sha256(source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).hexdigest()
+def checksum(source: bytes, migration: Migration) -> str:
+    """SHA-256 over the source with newlines normalised, so that a checkout on Windows is no drift, and over its key
+    templates and types, so that another prefix is."""
+    keys = [(one.template, one.kind, one.glob) for move in migration.moves for one in (move.source, move.target)]
+    text = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return hashlib.sha256(b"%b\n%b" % (text, repr(keys).encode())).hexdigest()
 
 
 def load(directory: Path | str) -> Modules:
@@ -90,7 +94,12 @@ def load(directory: Path | str) -> Modules:
 
 
 def _load_module(path: Path) -> Module:
-    source = path.read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", next="mend the file; nothing was read or written"
+        ) from None
     name = f"migrator_migrations.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -111,7 +120,7 @@ def _load_module(path: Path) -> Module:
     if not isinstance(migration, Migration):
         raise UsageError(f"{path}:1: the module has no `migration = Migration(…)`",
                          next="give it one; migrator new NAME --kind key writes an example")  # fmt: skip
-    return Module(path.stem, path, checksum(source), migration)
+    return Module(path.stem, path, checksum(source, migration), migration)
 
 
 def _where(path: Path, error: BaseException) -> str:

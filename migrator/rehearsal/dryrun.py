@@ -280,7 +280,7 @@ def _repairs(found: Repairs) -> dict[str, object]:
 
 def _plan(session: Session, module: Module, entries: Mapping[str, Entry], *, repairs: bool) -> MigrationPlan:
     """The plan, without what is about a server that is gone in a minute."""
-    plan = plan_one(session, module, dict(entries), "contracted", repairs=repairs)
+    plan = plan_one(session, module, dict(entries), "contracted", asked=True, repairs=repairs)
     return plan.model_copy(update={"risks": tuple(risk for risk in plan.risks if risk.code not in _OF_THE_SERVER)})
 
 
