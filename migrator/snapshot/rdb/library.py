@@ -26,7 +26,7 @@ from migrator.snapshot.rdb.server import Report
 if TYPE_CHECKING:
     import rdb
 
-INSTALL = "pip install 'migrator[rdb]'"
+INSTALL = "install the extra `rdb` of this project: pip install '.[rdb]' in its checkout"
 _PAGE = 1000  # items of a large collection on one line
 _FIELD_EXPIRIES = 12  # the first version that has any
 
