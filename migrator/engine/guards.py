@@ -168,11 +168,16 @@ def passed_over(module: Module, modules: Modules, entries: dict[str, Entry], *, 
     return blocked_by(module, modules, entries)
 
 
+def to_pending(entry: Entry, number: str) -> str:
+    """The command that undoes it all; with the backup it is told of, what was adopted is as it was."""
+    return f"migrator rollback {number} --to pending{' --backup DIR' if entry.adopted else ''} --yes"
+
+
 def unfinished(entry: Entry, number: str, goal: Phase) -> Remark | None:
     """A way back that has to be finished before anything else, or None."""
     text, command = "", f"migrator rollback {number} --to switched --backup DIR --yes"
     if entry.cleaning:
-        text, command = "its rollback to pending is not finished", f"migrator rollback {number} --to pending --yes"
+        text, command = "its rollback to pending is not finished", to_pending(entry, number)
     elif entry.phase == "closed":
         text, command = "a restore is under way", f"migrator restore {number} --backup DIR --discard-later-writes --yes"
     elif entry.phase == "reverting" and goal != "contracted":

@@ -9,7 +9,7 @@ from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
-from migrator.engine.guards import check_names
+from migrator.engine.guards import check_names, to_pending
 from migrator.engine.lasting import lasting
 from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
@@ -34,10 +34,10 @@ def restore(run: Run) -> None:
         return
     if run.entry.phase not in ("contracted", "switched", "reverting", "closed"):
         raise RefusedError(f"{run.id} is {run.entry.phase}: there is nothing to restore",
-                           next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
+                           next=f"roll it back with: {to_pending(run.entry, run.module.number)}")  # fmt: skip
     if not run.entry.backup_epoch:
         raise RefusedError(f"{run.id} was never contracted: there is no backup of it",
-                           next=f"roll it back with: migrator rollback {run.module.number} --yes")  # fmt: skip
+                           next=f"roll it back with: {to_pending(run.entry, run.module.number)}")  # fmt: skip
     check_names(run)
     path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
     backup.check(path)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from migrator.client import Client, checked
-from migrator.engine.guards import moves_of
+from migrator.engine.guards import moves_of, to_pending
 from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
 from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
@@ -176,7 +176,7 @@ class Session:
                 raise DriftError(f"{id} is {entry.phase}, but its file is not in {self.modules.directory}",
                                  next="put the file back as it was")  # fmt: skip
             if entry.mapping and known[id].checksum != entry.mapping:
-                again = f", or start again: migrator rollback {id[:4]} --to pending --yes"
+                again = f", or start again: {to_pending(entry, id[:4])}"
                 raise DriftError(
                     f"{known[id].path} is not what it was when {id} was expanded: it was edited, or settings that it "
                     "reads are others",

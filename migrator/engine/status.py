@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from migrator.engine.alive import adapters_of
 from migrator.engine.census import Counted
-from migrator.engine.guards import blocked_by, reached
+from migrator.engine.guards import blocked_by, reached, to_pending
 from migrator.engine.run import Run
 from migrator.engine.session import Session, random_keys, total_keys
 from migrator.keys import Kind
@@ -189,8 +189,8 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
         return f"migrator plan {number}"
     if blocked:
         return None
-    if entry.cleaning:
-        return f"migrator rollback {number} --to pending --yes"
+    if entry.cleaning or (entry.rolled_back and entry.phase == "expanded"):
+        return to_pending(entry, number)
     if run.quarantine.open:
         return f"migrator quarantine list {number}"
     if entry.phase == "contracted":
@@ -199,8 +199,8 @@ def next_command(module: Module, entry: Entry, run: Run, *, blocked: bool, known
         return None if entry.swept else f"migrator apply {number} --through contract{into} --yes"
     if entry.phase == "switched" and _differs(entry):
         return f"migrator verify {number}"  # which says how to settle it
-    if entry.rolled_back and entry.phase in ("switched", "expanded"):
-        return f"migrator rollback {number} --yes"
+    if entry.rolled_back and entry.phase == "switched":
+        return f"migrator rollback {number} --to expanded --yes"
     return _NEXT[entry.phase].format(n=number)
 
 

@@ -35,7 +35,7 @@ class Part(Frozen):
 
 
 class Manifest(Frozen):
-    """What a backup holds. `purpose` is `contract`, `adopted` or `discarded`."""
+    """What a backup holds. `purpose` is `contract`, `adopted`, `discarded`, `foreign-old` or `foreign-new`."""
 
     format: int = 1
     namespace: str
