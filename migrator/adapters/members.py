@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from migrator.adapters.adapter import Adapter, AsyncAdapter, build
 from migrator.adapters.aio import AsyncDriver, AsyncRedis
@@ -17,6 +17,8 @@ from migrator.moves import MemberMove
 from migrator.moves.family import Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import MemberValue, check_member_value, member_from_wire, member_to_wire
+
+P = TypeVar("P")
 
 MANY = 1000  # members a script call
 Member = tuple[bytes, MemberValue]
@@ -126,6 +128,30 @@ def only_batch(steps: Steps[tuple[Batch, int]]) -> Steps[Batch]:
     return batch
 
 
+class Pages(Iterator[list[P]]):
+    """Pages of a window. Not a generator, which an error would end: after one, the page it was about comes next."""
+
+    def __init__(self, run: Callable[[Steps[list[P]]], list[P]], page: Callable[[], Steps[list[P]]]) -> None:
+        self._run, self._page = run, page
+
+    def __next__(self) -> list[P]:
+        if page := self._run(self._page()):
+            return page
+        raise StopIteration
+
+
+class AsyncPages(AsyncIterator[list[P]]):
+    """`Pages` for asyncio."""
+
+    def __init__(self, run: Callable[[Steps[list[P]]], Awaitable[list[P]]], page: Callable[[], Steps[list[P]]]) -> None:
+        self._run, self._page = run, page
+
+    async def __anext__(self) -> list[P]:
+        if page := await self._run(self._page()):
+            return page
+        raise StopAsyncIteration
+
+
 class Members(Adapter):
     """Members of a MemberMove's collections: `members = Members(redis, module)`, then `members.get(b"m", name="…")`.
 
@@ -167,9 +193,7 @@ class Members(Adapter):
 
         A member that changes meanwhile may come twice; one that is there throughout, in the window, does come.
         """
-        core = self._core.range(low, high, limit, captures)
-        while page := self._run(core.page()):
-            yield [(entry.name, entry.score) for entry in page]
+        return Pages(self._run, self._core.range(low, high, limit, captures).scores)
 
 
 class AsyncMembers(AsyncAdapter):
@@ -202,10 +226,8 @@ class AsyncMembers(AsyncAdapter):
         """See `Members.remove_many`."""
         return await self._run(only_batch(self._core.remove(members, captures)))
 
-    async def range(
+    def range(
         self, low: float, high: float, limit: int = MANY, /, **captures: Capture
     ) -> AsyncIterator[list[tuple[bytes, float]]]:
         """See `Members.range`."""
-        core = self._core.range(low, high, limit, captures)
-        while page := await self._run(core.page()):
-            yield [(entry.name, entry.score) for entry in page]
+        return AsyncPages(self._run, self._core.range(low, high, limit, captures).scores)

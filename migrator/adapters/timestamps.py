@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from migrator.adapters.adapter import Adapter, AsyncAdapter, build
 from migrator.adapters.aio import AsyncDriver, AsyncRedis
 from migrator.adapters.bridge import Capture
 from migrator.adapters.core import Steps
-from migrator.adapters.members import MANY, one_written, only_batch
+from migrator.adapters.members import MANY, AsyncPages, Pages, one_written, only_batch
 from migrator.adapters.outcomes import Batch, Found, Missing, Removed, Unmoved, Written
 from migrator.adapters.sync import Driver, Redis
 from migrator.adapters.timestamps_core import DueCore, Mark, Stamp, Time, TimestampsCore
@@ -18,16 +18,12 @@ from migrator.moves.loader import Module
 Page = list[Stamp]
 
 
-class Due(Iterator[Page]):
+class Due(Pages[Stamp]):
     """Pages of members that are due. `mark` is where the next reading begins; save it once all members are handled."""
 
     def __init__(self, run: Callable[[Steps[Page]], Page], core: DueCore) -> None:
-        self._run, self._core = run, core
-
-    def __next__(self) -> Page:
-        if page := self._run(self._core.page()):
-            return page
-        raise StopIteration
+        super().__init__(run, core.page)
+        self._core = core
 
     @property
     def mark(self) -> Mark:
@@ -35,16 +31,12 @@ class Due(Iterator[Page]):
         return self._core.mark
 
 
-class AsyncDue(AsyncIterator[Page]):
+class AsyncDue(AsyncPages[Stamp]):
     """`Due` for asyncio."""
 
     def __init__(self, run: Callable[[Steps[Page]], Awaitable[Page]], core: DueCore) -> None:
-        self._run, self._core = run, core
-
-    async def __anext__(self) -> Page:
-        if page := await self._run(self._core.page()):
-            return page
-        raise StopAsyncIteration
+        super().__init__(run, core.page)
+        self._core = core
 
     @property
     def mark(self) -> Mark:

@@ -91,7 +91,7 @@ class WindowCore:
         self._names: list[tuple[bytes, bytes]] | None = None  # old and new names still to deliver, from the old shape
 
     def page(self) -> Steps[list[Entry]]:
-        """The next members, at most `limit`; none once the window is done."""
+        """The next members, at most `limit`; none once the window is done. After an error they are read again."""
         while not self.done:
             try:
                 found = yield from (self._from_names() if self._names is not None else self._next())
@@ -102,6 +102,10 @@ class WindowCore:
             if found:
                 return found
         return []
+
+    def scores(self) -> Steps[list[tuple[bytes, float]]]:
+        """The same as names and scores."""
+        return [(entry.name, entry.score) for entry in (yield from self.page())]
 
     def _next(self) -> Steps[list[Entry]]:
         low, high, limit = self._edge, self._high, self._limit + len(self._seen)
@@ -124,10 +128,13 @@ class WindowCore:
 
     def _from_names(self) -> Steps[list[Entry]]:
         assert self._names is not None
-        names, self._names = self._names[: self._limit], self._names[self._limit :]
-        self.done = not self._names
-        if not names:
-            return []
+        names, rest = self._names[: self._limit], self._names[self._limit :]
+        found = (yield from self._read(names)) if names else []
+        self._names, self.done = rest, not rest  # only now: what was not read is still to come
+        return found
+
+    def _read(self, names: Sequence[tuple[bytes, bytes]]) -> Steps[list[Entry]]:
+        """Members of the old shape as they are now, those that are in the window."""
         args = [name for both in names for name in both]
         answer = yield from self._bridge.ask(self._pair, "adapter_members_get", args, writes=False)
         self._check_epoch(answer)
