@@ -1,21 +1,23 @@
-"""Windows over scores that are disturbed: a read fails, a call is cancelled."""
+"""Windows over scores that are disturbed: a read fails, a call is cancelled, another process answers."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 
-from migrator.errors import UnreachableError, UsageError
+from migrator.errors import RefusedError, UnreachableError, UsageError
+from migrator.keys import slot_of
 from migrator.scripts import script
 from tests.adapters.flavours import flavour, init, module_of, tool_for
 from tests.proxy import Hold, Proxy
-from tests.servers import Place
+from tests.servers import Place, Server, binary, wait_for
 from tests.support import Tool
+from tests.test_adapters_members import OLD
 from tests.test_adapters_timestamps import STAMPS, TICKS
 
 __all__ = ["flavour"]
@@ -37,19 +39,19 @@ def stamped(flavour: Any, place: Place, tmp_path: Any, ticks: dict[bytes, int]) 
 
 
 class Reads:
-    """The reads of an adapter: what happens before each, given its number, and to each answer."""
+    """The reads of an adapter: their scripts, what happens before each, given its number, and to each answer."""
 
     def __init__(self, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         bridge = adapter._core.bridge
-        self._ask, self.number = bridge.ask, 0
+        self._ask, self.scripts = bridge.ask, list[str]()
         self.before: Callable[[int], None] = lambda number: None
         self.after: Callable[[Any], None] = lambda answer: None
         monkeypatch.setattr(bridge, "ask", self._seen)
 
-    def _seen(self, *args: Any, **how: Any) -> Any:
-        self.number += 1
-        self.before(self.number)
-        answer = yield from self._ask(*args, **how)
+    def _seen(self, pair: Any, name: str, args: Any, **how: Any) -> Any:
+        self.scripts.append(name)
+        self.before(len(self.scripts))
+        answer = yield from self._ask(pair, name, args, **how)
         self.after(answer)
         return answer
 
@@ -99,7 +101,8 @@ def test_the_members_of_a_read_that_failed_come_when_the_caller_goes_on(
     reads = Reads(adapter, monkeypatch)
     for at in itertools.count(1):
         failing = Failing(at)
-        reads.number, reads.before = 0, failing
+        reads.scripts.clear()
+        reads.before = failing
         if name == "Timestamps":
             pages = adapter.due(TICKS, END, 400, name="a")
         else:
@@ -157,3 +160,149 @@ def cancel(window: Any, hold: Hold) -> None:
 
     window._runner.run(run())
     hold.release()
+
+
+READINGS = ("due", "due_count", "latest", "range")
+Changing = tuple[Place, Callable[[], object]]
+
+
+def reader_of(what: str) -> str:
+    """The adapter that has this reading."""
+    return "Members" if what == "range" else "Timestamps"
+
+
+def reading(adapter: Any, what: str) -> Any:
+    if what == "due":
+        return [stamp.member for page in adapter.due(TICKS, END, 900, name="a") for stamp in page]
+    if what == "range":
+        return [name for page in adapter.range(float(TICKS), float(END), 900, name="a") for name, _ in page]
+    if what == "latest":
+        return [stamp.member for stamp in adapter.latest(700, name="a")]
+    return adapter.due_count(TICKS, END, name="a")
+
+
+def whole(ticks: dict[bytes, int], what: str) -> Any:
+    """What a reading of all of them gives."""
+    names = list(ticks)
+    return len(names) if what == "due_count" else names[:-701:-1] if what == "latest" else names
+
+
+@pytest.fixture
+def restarted() -> Iterator[Changing]:
+    """A server that ends and comes back with its data."""
+    with Server(binary(), appendonly=True) as server, server.client() as raw:
+        yield Place(server.url, "server", raw, server), server.restart
+
+
+@pytest.fixture
+def replaced() -> Iterator[Changing]:
+    """A server whose replica takes over, at the same address."""
+    with Server(binary()) as primary, Server(binary()) as replica, Proxy(primary.port) as proxy:
+        primary.command("CONFIG", "SET", "repl-diskless-sync-delay", 0)
+        replica.command("REPLICAOF", "127.0.0.1", primary.port)
+        wait_for(lambda: replica.command("ROLE")[3] == b"connected", "the replica to be linked")
+
+        def change() -> None:
+            size = primary.command("HLEN", OLD)
+            wait_for(lambda: replica.command("HLEN", OLD) == size, "the replica to have all")
+            replica.command("REPLICAOF", "NO", "ONE")
+            proxy.target = replica.port
+            proxy.cut()
+
+        with primary.client() as raw:
+            yield through(proxy, Place(primary.url, "server", raw, primary)), change
+
+
+@pytest.fixture
+def moved(cluster: Place) -> Changing:
+    """A slot that goes to another node, with the marker and the phase it had."""
+    behind: Any = cluster.behind
+
+    def change() -> None:
+        slot = slot_of(OLD)
+        source = behind.owner(slot)
+        behind.move_slot(slot, source, next(node for node in behind.primaries() if node is not source))
+
+    return cluster, change
+
+
+@pytest.mark.parametrize("how", ["restarted", "replaced", "moved"])
+@pytest.mark.parametrize("what", READINGS)
+def test_a_scan_begins_again_where_another_process_answers(flavour, tmp_path, monkeypatch, request, what, how):
+    """The same cursor in another process: of 4,000 members it would pass over some hundreds without a word."""
+    ticks = stamps_of(4000)
+    place, change = request.getfixturevalue(how)
+    tool = stamped(flavour, place, tmp_path, ticks)
+    adapter = flavour.make(reader_of(what), place, module_of(tool))
+    reads = Reads(adapter, monkeypatch)
+    reads.before = lambda number: change() if number == 4 else None
+    assert reading(adapter, what) == whole(ticks, what)
+
+
+@pytest.fixture
+def no_info(every_server: Place) -> Iterator[dict[str, str]]:
+    """The login of a user who may do all but INFO."""
+    every_server.raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-info")
+    yield {"username": "app", "password": "pw"}
+    every_server.raw.execute_command("ACL", "DELUSER", "app")
+
+
+def test_where_info_is_denied_a_collection_is_read_in_one_step(flavour, every_server, no_info, tmp_path, monkeypatch):
+    ticks = stamps_of(2500)
+    tool = stamped(flavour, every_server, tmp_path, ticks)
+    for what in READINGS:
+        for login in (dict[str, str](), no_info):
+            adapter = flavour.adapt(reader_of(what), flavour.client(every_server, **login), module_of(tool))
+            with monkeypatch.context() as patch:
+                reads = Reads(adapter, patch)
+                assert reading(adapter, what) == whole(ticks, what)
+            assert (reads.scripts.count("adapter_window") == 1) == bool(login), what
+        monkeypatch.setattr("migrator.adapters.window._AT_ONCE", 2499)
+        with pytest.raises(RefusedError, match="nothing was written") as caught:
+            reading(adapter, what)
+        assert caught.value.next == "grant +info in the ACL"
+        monkeypatch.setattr("migrator.adapters.window._AT_ONCE", 2500)
+
+
+def test_a_scan_that_finds_another_process_each_time_is_given_up(flavour, server, tmp_path, monkeypatch):
+    ticks = stamps_of(1200)
+    tool = stamped(flavour, server, tmp_path, ticks)
+
+    def rename(answer: Any) -> None:
+        answer.rest[3:] = [b"%d" % len(reads.scripts)]
+
+    for what in READINGS:
+        adapter = flavour.make(reader_of(what), server, module_of(tool))
+        with monkeypatch.context() as patch:
+            reads = Reads(adapter, patch)
+            reads.after = rename
+            with pytest.raises(UnreachableError, match="changed in each of 5") as caught:
+                reading(adapter, what)
+        assert caught.value.next
+        assert len(reads.scripts) == 10, what  # the first page and one more, each time
+    times = flavour.make("Timestamps", server, module_of(tool))
+    window = times.due(TICKS, END, name="a")
+    with monkeypatch.context() as patch:
+        reads = Reads(times, patch)
+        reads.after = rename
+        with pytest.raises(UnreachableError):
+            next(window)
+    no_mark(window)
+    assert [stamp.member for page in window for stamp in page] == list(ticks)
+
+
+def test_a_member_that_the_scan_gives_twice_is_there_once(flavour, server, tmp_path, monkeypatch):
+    ticks = stamps_of(1200)
+    tool = stamped(flavour, server, tmp_path, ticks)
+    first = list[bytes]()
+
+    def again(answer: Any) -> None:
+        if len(answer.rest) == 4:
+            first.extend(answer.rest[2][: 100 - len(first)])
+            answer.rest[2] += first
+
+    for what in READINGS:
+        first.clear()
+        adapter = flavour.make(reader_of(what), server, module_of(tool))
+        Reads(adapter, monkeypatch).after = again
+        assert reading(adapter, what) == whole(ticks, what)

@@ -192,6 +192,7 @@ class Members(Adapter):
         """Members with low <= score <= high in pages of at most `limit`, ascending; for sorted sets.
 
         A member that changes meanwhile may come twice; one that is there throughout, in the window, does come.
+        Before the switch see `Timestamps.due`.
         """
         return Pages(self._run, self._core.range(low, high, limit, captures).scores)
 

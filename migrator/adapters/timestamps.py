@@ -84,7 +84,8 @@ class Timestamps(Adapter):
         Both edges are inclusive, compared as the sorted set's doubles in every phase. Pass the `mark` of the last
         reading as `after`: members it was given at its edge do not come again, and nothing is skipped. A member that
         changes meanwhile, or a change of phase, can make members come twice. Members in quarantine are passed over.
-        Before the switch the hash is scanned for it, and the members inside the window are held in memory.
+        Before the switch the hash is scanned for it, and the names inside the window are held in memory. A user who
+        may not run INFO can scan 20,000 members; beyond that RefusedError is raised.
         """
         return Due(self._run, self._core.due(after, until, limit, captures))
 

@@ -6,12 +6,13 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 from migrator.adapters.bridge import Bridge
 from migrator.adapters.core import Steps
 from migrator.adapters.members import MANY, Captures, MembersCore
 from migrator.adapters.outcomes import Batch, Found, Missing, Unmoved
-from migrator.adapters.window import Entry, ScanMovedError, WindowCore, ask_window, read_set, scan_old
+from migrator.adapters.window import Entry, WindowCore, anew, ask_window, read_set, scan_old
 from migrator.errors import Unmappable, UsageError
 from migrator.moves.family import Pair
 from migrator.records.ticks import MAX_TICKS, UNIX_EPOCH_TICKS
@@ -91,28 +92,40 @@ class TimestampsCore(MembersCore):
     def count(self, after: Time, until: Time, captures: Captures) -> Steps[int]:
         pair = self.bridge.pair(captures)
         low, high = self._score(pair, to_ticks(after)), self._score(pair, to_ticks(until))
-        while True:
+
+        def walk() -> Steps[int]:
             answer = yield from ask_window(self.bridge, pair, 0, "count", low, high, 0)
             if answer.rest[0] == b"new":
                 return int(answer.rest[1])
-            try:
-                return len((yield from scan_old(self.bridge, pair, answer, low, high)))
-            except ScanMovedError:
-                continue
+            found: set[bytes] = set()
+
+            def take(page: list[Entry]) -> None:
+                found.update(entry.name for entry in page)
+
+            yield from scan_old(self.bridge, pair, answer, low, high, take)
+            return len(found)
+
+        return (yield from anew(walk))
 
     def latest(self, number: int, captures: Captures) -> Steps[list[Stamp]]:
         pair, low, high = self.bridge.pair(captures), float("-inf"), float("inf")
         if not 1 <= number <= MANY:
             raise UsageError(f"the latest {number}: 1 to {MANY} can be asked for")
-        while True:
+
+        def walk() -> Steps[list[Stamp]]:
             answer = yield from ask_window(self.bridge, pair, 0, "down", low, high, number)
             if answer.rest[0] == b"new":
                 return self.stamps(pair, read_set(answer.rest[1]))
-            try:
-                found = yield from scan_old(self.bridge, pair, answer, low, high)
-            except ScanMovedError:
-                continue
-            return self.stamps(pair, heapq.nlargest(number, found, key=lambda entry: (entry.score, entry.name)))
+            found: list[Entry] = []
+
+            def take(page: list[Entry]) -> None:
+                once = {entry.name: entry for entry in chain(found, page)}.values()
+                found[:] = heapq.nlargest(number, once, key=lambda entry: (entry.score, entry.name))
+
+            yield from scan_old(self.bridge, pair, answer, low, high, take)
+            return self.stamps(pair, found)
+
+        return (yield from anew(walk))
 
     def stamps(self, pair: Pair, entries: Iterable[Entry]) -> list[Stamp]:
         """What is no ticks is passed over: verify names it."""

@@ -2,22 +2,29 @@
 
 From the switch on a page is one read of the sorted set. Before it the old collection has no order: it is scanned once,
 the members inside the window are remembered, and each page reads them again as they are by then. If the epoch changes
-in between, the window starts again from its lower bound, so a member can come twice, but none is passed over.
+in between, or another process answers in the middle of a scan (its cursor means something only to the process that gave
+it), the window starts again from its lower bound, so a member can come twice, but none is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Steps
-from migrator.errors import Unmappable
+from migrator.errors import RefusedError, Unmappable, UnreachableError
 from migrator.moves.family import Pair
 from migrator.moves.values import MemberValue, member_from_wire, members_from_page
 from migrator.records.scores import format_score
 
+R = TypeVar("R")
+
 SCAN_PAGE = 500
+_AT_ONCE = 20_000  # members read in one step where the process cannot be known: some 50 ms of the server
+_TIMES = 5  # that a walk begins, in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Entry:
 def ask_window(
     bridge: Bridge, pair: Pair, cursor: int, order: str, low: float, high: float, limit: int
 ) -> Steps[Answer]:
-    args = (cursor, SCAN_PAGE, order, format_score(low), format_score(high), limit)
+    args = (cursor, SCAN_PAGE, _AT_ONCE, order, format_score(low), format_score(high), limit)
     return (yield from bridge.ask(pair, "adapter_window", args, writes=False))
 
 
@@ -44,22 +51,45 @@ def read_set(flat: Sequence[bytes]) -> list[Entry]:
 
 
 class ScanMovedError(Exception):
-    """The epoch changed in the middle of a scan."""
+    """The epoch, or the process that answers, changed in the middle of a scan."""
 
 
-def scan_old(bridge: Bridge, pair: Pair, first: Answer, low: float, high: float) -> Steps[list[Entry]]:
-    """Every old member inside the window, from the first page on; HSCAN may give one twice. Raises ScanMovedError."""
-    found: dict[bytes, Entry] = {}
+def anew(walk: Callable[[], Steps[R]]) -> Steps[R]:
+    """The result of a walk, which begins anew when it raises ScanMovedError; not for ever."""
+    for _ in range(_TIMES):
+        with suppress(ScanMovedError):
+            return (yield from walk())
+    raise UnreachableError(
+        f"the phase or the server changed in each of {_TIMES} readings, and nothing was written", next="try again later"
+    )
+
+
+def scan_old(
+    bridge: Bridge, pair: Pair, first: Answer, low: float, high: float, take: Callable[[list[Entry]], object]
+) -> Steps[None]:
+    """Gives `take` every old member inside the window, a page at a time, from the first page on; HSCAN may give one
+    twice. Raises ScanMovedError, and RefusedError where INFO is denied and there are too many."""
     answer = first
     while True:
         members = members_from_page(bridge.family.kinds["old"], answer.rest[2])
-        found.update((entry.name, entry) for entry in _mapped(bridge, pair, members) if low <= entry.score <= high)
+        take([entry for entry in _mapped(bridge, pair, members) if low <= entry.score <= high])
         cursor = int(answer.rest[1])
         if cursor == 0:
-            return list(found.values())
+            return
+        if not answer.rest[3]:
+            raise RefusedError(
+                f"{pair.old!r} is read in many steps, and this user may not ask which process answers; nothing was "
+                "written",
+                next="grant +info in the ACL",
+            )
         answer = yield from ask_window(bridge, pair, cursor, "up", low, high, 0)
-        if answer.epoch != first.epoch or answer.rest[0] != b"old":
+        if _truth(answer) != _truth(first):
             raise ScanMovedError
+
+
+def _truth(answer: Answer) -> tuple[object, ...]:
+    """Where a page comes from: the epoch, the shape, the process."""
+    return (answer.epoch, answer.rest[0], *answer.rest[3:])
 
 
 def _mapped(bridge: Bridge, pair: Pair, members: Iterable[tuple[bytes, MemberValue]]) -> list[Entry]:
@@ -81,10 +111,10 @@ class WindowCore:
     ) -> None:
         self._bridge, self._pair, self._limit = bridge, pair, limit
         self._low, self._high, self._skip = low, high, skip
-        self._epoch: int | None = None
         self._restart()
 
     def _restart(self) -> None:
+        self._epoch: int | None = None
         self._edge, self._seen = self._low, set(self._skip)
         self.last: set[bytes] = set(self._skip) if self._low == self._high else set()
         self.done = self._low > self._high
@@ -92,30 +122,30 @@ class WindowCore:
 
     def page(self) -> Steps[list[Entry]]:
         """The next members, at most `limit`; none once the window is done. After an error they are read again."""
-        while not self.done:
-            try:
-                found = yield from (self._from_names() if self._names is not None else self._next())
-            except ScanMovedError:
-                self._restart()
-                continue
-            self.last |= {entry.name for entry in found if entry.score == self._high}
-            if found:
-                return found
-        return []
+        return (yield from anew(self._page))
 
     def scores(self) -> Steps[list[tuple[bytes, float]]]:
         """The same as names and scores."""
         return [(entry.name, entry.score) for entry in (yield from self.page())]
+
+    def _page(self) -> Steps[list[Entry]]:
+        try:
+            while not self.done:
+                found = yield from (self._from_names() if self._names is not None else self._next())
+                self.last |= {entry.name for entry in found if entry.score == self._high}
+                if found:
+                    return found
+        except ScanMovedError:
+            self._restart()
+            raise
+        return []
 
     def _next(self) -> Steps[list[Entry]]:
         low, high, limit = self._edge, self._high, self._limit + len(self._seen)
         answer = yield from ask_window(self._bridge, self._pair, 0, "up", low, high, limit)
         self._check_epoch(answer)
         if answer.rest[0] == b"old":
-            found = yield from scan_old(self._bridge, self._pair, answer, self._low, high)
-            found = [entry for entry in found if not (entry.score == self._low and entry.name in self._skip)]
-            found.sort(key=lambda entry: (entry.score, entry.name))
-            self._names = [(entry.old or b"", entry.name) for entry in found]
+            self._names = yield from self._scan(answer)
             return []
         entries = read_set(answer.rest[1])
         fresh = [e for e in entries if not (e.score == low and e.name in self._seen)][: self._limit]
@@ -125,6 +155,17 @@ class WindowCore:
             kept = self._seen if self._edge == low else set()
             self._seen = kept | {entry.name for entry in fresh if entry.score == self._edge}
         return fresh
+
+    def _scan(self, first: Answer) -> Steps[list[tuple[bytes, bytes]]]:
+        """Old and new names of what is in the window by now, in its order."""
+        found: dict[bytes, tuple[float, bytes]] = {}  # without their values: they are read again
+
+        def take(page: list[Entry]) -> None:
+            found.update((entry.name, (entry.score, entry.old or b"")) for entry in page)
+
+        yield from scan_old(self._bridge, self._pair, first, self._low, self._high, take)
+        wanted = [(s, name, old) for name, (s, old) in found.items() if s != self._low or name not in self._skip]
+        return [(old, name) for _, name, old in sorted(wanted)]
 
     def _from_names(self) -> Steps[list[Entry]]:
         assert self._names is not None
