@@ -12,6 +12,11 @@ from migrator.keys import tag_of
 
 CLAIMS = b"migrator:claims"  # the only name outside the namespace: which namespace moves which keys
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.:-]+")
+_OWN = (  # what stands for ID is the name of a migration's file
+    rb"NS:(?:\{NS\}:(?:(ledger|history|lease|checkpoints|adapters)|(quarantine|census):ID)"
+    rb"|(marker|adopted):ID:\{\d+\}|(aside):ID:\{.+)"
+)
+_ID = rb"\d{4}_[a-z0-9_]+"
 
 
 class Beside:
@@ -63,6 +68,19 @@ class Names:
     @cached_property
     def prefix(self) -> bytes:
         return f"{self.namespace}:".encode()
+
+    @cached_property
+    def _own(self) -> re.Pattern[bytes]:
+        namespace = re.escape(self.namespace.encode())
+        return re.compile(_OWN.replace(b"ID", _ID).replace(b"NS", namespace), re.DOTALL)
+
+    def role(self, key: bytes) -> str:
+        """What this tool keeps under a key: `ledger`, `marker` and their like; empty for what is not its own.
+
+        The prefix alone says nothing: data may begin with it, and what is staged or retired is somebody's record.
+        """
+        found = self._own.fullmatch(key) if key.startswith(self.prefix) else None
+        return found[found.lastindex or 0].decode() if found else ""
 
     @property
     def ledger(self) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from migrator.names import Names
 from tests.servers import Server, binary, wait_for
 from tests.snapshots import FAR, fill
 from tests.support import Shell, guid, in_process, job, put, shipped
@@ -65,6 +66,34 @@ def test_no_secret_of_the_source_leaves_it(tmp_path, run_migrator, monkeypatch):
         in_process("snapshot", "take", "live", "--live-values", *modules, url=source.url)
         live = Path("live").read_text()
         assert [secret for secret in SECRETS if secret not in live] == ["s3cretPassword"]
+
+
+def test_no_secret_leaves_that_lies_under_the_namespace_and_a_plan_refuses_it(shell, server, tmp_path):
+    """Where an ACL allows `~ae:*` alone, `ae` is what one would choose."""
+    secretly(server.raw)
+    put(server, b"ae:{ae}:sessions", {b"7": b"cookieMonster"})
+    file, under = tmp_path / "file", ("--namespace", "ae")
+    assert shell("snapshot", "take", str(file), *under)["redacted"] is True
+    assert [secret for secret in SECRETS if secret in file.read_text()] == []
+    assert f'"ae:job:{guid(1)}"' in file.read_text()
+    assert {one["family"] for one in shell("snapshot", "info", str(file), *under)["families"]} >= {"ae:job:{id}"}
+    [refused] = shell("plan", "0001", *under, exit=60)["migrations"][0]["refused"]
+    assert (refused["code"], "ae:job:{id}" in refused["text"]) == ("namespace", True)
+    assert refused["next"] == "choose another, for instance --namespace ae:migrator, for the adapters too"
+    assert "begin like this tool's own" in shell("apply", "0001", *under, exit=60)["stopped"]["reason"]
+    shell("apply", "0001", "--namespace", "ae:migrator", "--through", "expand")
+
+
+def test_what_was_in_quarantine_cannot_be_tried_out(shell, server, tmp_path):
+    put(server, f"ae:job:{guid(1)}".encode(), job(guid(1), status="cookieMonster"))
+    shell("apply", "0001", "--yes", exit=32)
+    shell("quarantine", "accept", "0001", "--all")
+    [record] = server.raw.hvals(Names("migrator").quarantine("0001_jobs_to_hashes"))
+    digests = {word for word in record.decode().split('"') if len(word) == 32}
+    assert len(digests) == 1
+    shell("snapshot", "take", str(tmp_path / "live"), "--live-values")
+    shell("snapshot", "take", str(tmp_path / "file"))
+    assert [max(digests) in (tmp_path / name).read_text() for name in ("live", "file")] == [True, False]
 
 
 def test_take_load_and_info_in_json(shell, server, tmp_path):

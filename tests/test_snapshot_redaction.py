@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.json import decode, encode
 
 from migrator import Index, Keys, MemberMove, Migration
 from migrator.errors import Unmappable
+from migrator.ledger import Rejected
 from migrator.moves import KeyMove
+from migrator.moves.values import digest
 from migrator.names import CLAIMS, Names
 from migrator.records.job import hash_from_json
 from migrator.snapshot.families import Families
@@ -221,10 +224,53 @@ def test_fields_of_hashes_and_streams_are_known_by_their_names():
     assert stream.entries[0][1][3] != b"words"
 
 
-@pytest.mark.parametrize("key", [NAMES.ledger, NAMES.marker("0001_jobs", b"0"), CLAIMS])
+OWN = (NAMES.ledger, NAMES.history, NAMES.lease, NAMES.checkpoints, NAMES.adapters, NAMES.quarantine("0001_jobs"),
+       NAMES.census("0001_jobs"), NAMES.marker("0001_jobs", b"16383"), NAMES.adopted("0001_jobs", b"0"),
+       NAMES.beside("aside", "0001_jobs").name(b"ae:queue", lambda _: b"0"), CLAIMS)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OWN)
 def test_the_ledger_and_the_markers_stay_whole(key):
     line = Line(0, key, "hash", None, [b"phase", b"expanded", b"token", b"words"])
     assert hidden(line) == line
+
+
+@pytest.mark.parametrize("key", [
+    b"ae:job:7", b"ae:", b"ae:ledger", b"ae:{ae}:ledger:7", b"ae:{ae}:session", b"ae:{ae}:quarantine", b"{ae}:ledger",
+    b"ae:marker:0001_jobs", b"ae:marker:7:{0}", b"ae:staged:7", b"ae:staged:0001_jobs:{ae:job:7}",
+    b"ae:old:0001_jobs:{7", b"migrator:{migrator}:ledger", b"x" + Names("ae").ledger,
+])  # fmt: skip
+def test_a_namespace_is_no_excuse_for_data_that_begin_with_it(key):
+    line = Line(0, key, "hash", None, [b"Authorization", b"Bearer words", b"cookie", b"words"])
+    items = hidden(line, families=Families(Names("ae"))).items
+    assert (items[::2], items[1].split()[0] == b"Bearer", items[3] == b"words") == (line.items[::2], False, False)
+
+
+def test_nobody_can_try_out_a_value_by_its_digest_in_the_quarantine():
+    one, other = digest([b"words"]), digest([b"others"])
+    large = Rejected("too-large: 17", "too-large")
+    told = (Rejected("not a number", one), Rejected("not a number", one, one), Rejected("not a number", other), large)
+    flat = [item for i, record in enumerate(told) for item in (b"k:%d" % i, encode(record))]
+    items = hidden(Line(0, NAMES.quarantine("0001_jobs"), "hash", None, flat)).items
+    assert items[::2] == flat[::2]
+    first, second, third, last = (decode(item, type=Rejected) for item in items[1::2])
+    assert (first.reason, second.accepted, last) == ("not a number", first.digest, large)
+    assert first.digest == second.digest != third.digest
+    assert {one, other} & {first.digest, third.digest} == set()
+
+
+def test_a_document_under_a_name_that_is_kept_is_looked_into():
+    document = b'{"password":"words","kind":"due","n":[17]}'
+    items = hidden(Line(0, b"h", "hash", None, [b"state", document, b"status", b"due", b"type", b'"due"'])).items
+    found = json.loads(items[1])
+    assert (found["password"] != "words", found["kind"], found["n"]) == (True, "due", [17])
+    assert items[3::2] == [b"due", b'"due"']
+    assert b"words" not in string(json.dumps({"version": document.decode(), "state": ["due"]}).encode())
+
+
+def test_members_of_another_type_than_a_migration_names_are_hidden():
+    """`seen:{id}` is a hash of names: a set there is somebody else's."""
+    assert hidden(Line(0, b"seen:7", "set", None, [b"adalovelace"]), families=MOVES).items != [b"adalovelace"]
 
 
 def test_an_expiry_of_a_field_stays():

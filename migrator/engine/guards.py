@@ -22,6 +22,7 @@ def refusals(run: Run) -> Iterator[Remark]:
     yield from _eviction(run.client)
     yield from _scripting(run)
     for family in run.families:
+        yield from _namespace(run, family)
         yield from _cross_slot(run.client, family)
         yield from _claimed(run, family)
         yield from _own_output(family)
@@ -56,6 +57,18 @@ def _scripting(run: Run) -> Iterator[Remark]:
             text="this user may not run scripts, and every write of this tool is one",
             next="grant +@scripting, then run this again",
         )
+
+
+def _namespace(run: Run, family: Family) -> Iterator[Remark]:
+    """Every walk passes over what begins like the tool's own keys."""
+    for keys in (family.move.source, family.move.target):
+        if keys.format(dict.fromkeys(keys.captures, b"\0")).startswith(run.names.prefix):
+            yield Remark(
+                code="namespace",
+                text=f"keys of {keys.template} begin like this tool's own, with {run.names.prefix.decode()}",
+                next=f"choose another, for instance --namespace {run.names.namespace}:migrator, for the adapters too",
+            )
+            return
 
 
 def _cross_slot(client: Client, family: Family) -> Iterator[Remark]:

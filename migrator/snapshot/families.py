@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.keys import GUID, Keys
+from migrator.keys import GUID, Keys, Kind
 from migrator.moves.migration import Migration
 from migrator.moves.move import KeyMove
 from migrator.names import CLAIMS, Names
@@ -25,13 +25,14 @@ _BESIDE = re.compile(rb"(staged|old):([^:{]+):\{")
 class Found:
     """The family of a key. Keys of one record have one `record`, whatever their shape.
 
-    `own`: this tool's ledger, markers and the like. `names_members`: what a migration calls its members are names.
+    `own`: what this tool keeps there, its ledger, markers and the like; empty for data. `names_members`: in a key of
+    that type, members are names that a migration gives.
     """
 
     label: str
     record: bytes
-    own: bool = False
-    names_members: bool = False
+    own: str = ""
+    names_members: Kind | None = None
 
 
 class Families:
@@ -44,14 +45,13 @@ class Families:
 
     def of(self, key: bytes) -> Found:
         names = self._names
-        if key == CLAIMS:
-            return Found("(migrator)", key, own=True)
-        if not key.startswith(names.prefix):
-            return self._named(key) or self._unnamed(key)
-        beside = _BESIDE.match(key, len(names.prefix))
+        own = "claims" if key == CLAIMS else names.role(key)
+        if own:
+            return Found("(migrator)", key, own)
+        beside = _BESIDE.match(key, len(names.prefix)) if key.startswith(names.prefix) else None
         record = names.beside(beside[1].decode(), beside[2].decode()).key(key) if beside else None
         if beside is None or record is None:
-            return Found("(migrator)", key, own=True)
+            return self._named(key) or self._unnamed(key)
         inner = self._named(record) or self._unnamed(record)
         return Found(f"{inner.label} ({beside[1].decode()})", inner.record, names_members=inner.names_members)
 
@@ -62,7 +62,7 @@ class Families:
                 return Found(
                     keys.template,
                     b"\0".join(parsed[name] for name in sorted(parsed)) or key,
-                    names_members=names_members,
+                    names_members=keys.kind if names_members else None,
                 )
         return None
 

@@ -38,6 +38,7 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|inf|nan)"
 _PLAIN = re.compile(rf"{_DATE}|{_NUMBER}|true|false|null|True|False|UNKNOWN", re.ASCII)
 _GUID = re.compile(GUID)
 _HEX = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}", re.DOTALL)
+_DIGEST = re.compile(rb"\b[0-9a-f]{32}\b")
 _JSON = msgspec.json.Decoder(msgspec.Raw)
 _TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?|[{}\[\]]', re.DOTALL)
 _UNIT = re.compile(
@@ -78,20 +79,28 @@ class Redaction:
         self._secret = secrets.token_bytes(32)
 
     def line(self, line: Line, family: Found) -> Line:
-        """The line as it may leave the source. This tool's own keys stay whole: they hold no value of a record."""
+        """The line as it may leave the source. This tool's own keys stay whole: they hold no value of a record; only
+        the quarantine holds digests of values, by which one could try out what they were."""
         if family.own:
-            return line
+            return line._replace(items=self._rejected(line.items)) if family.own == "quarantine" else line
         known = frozenset(re.split(r"[:{}/|]", line.key.decode("utf-8", "replace"))) | {""}
         values = _Values(self._secret, self._keep, known)
         if line.stream is not None:
             return line._replace(stream=_entries(values, line.stream))
         return line._replace(items=_items(values, line, family))
 
+    def _rejected(self, flat: list[bytes]) -> list[bytes]:
+        """Names and records of the quarantine, with other digests: equal ones stay equal, accepted ones accepted."""
+        return [_DIGEST.sub(self._other, item) if i % 2 else item for i, item in enumerate(flat)]
+
+    def _other(self, digest: re.Match[bytes]) -> bytes:
+        return hashlib.shake_128(self._secret + digest[0]).hexdigest(len(digest[0]) // 2).encode()
+
 
 def _items(values: _Values, line: Line, family: Found) -> list[bytes]:
     if line.kind == "hash":
         return values.fields(line.items)
-    if family.names_members and line.kind in ("set", "zset"):
+    if family.names_members == line.kind and line.kind in ("set", "zset"):
         return line.items
     if line.kind == "zset":
         return [values.value(item) if i % 2 == 0 else item for i, item in enumerate(line.items)]
@@ -128,10 +137,13 @@ class _Values:
     def _text(self, text: str, name: str, *, hidden: bool) -> str:
         """As many characters, each of as many bytes."""
         folded = _folded(name)
-        if folded in self._keep or (folded in KEPT and not hidden):
+        if folded in self._keep:
             return text
+        # Before KEPT: a document under such a name is no word that chooses a path.
         if text.lstrip(" \t\r\n")[:1] in ("{", "[", '"') and _is_json(text):
             return self._json(text, name, hidden=hidden)
+        if folded in KEPT and not hidden:
+            return text
         if _PLAIN.fullmatch(text) or (not hidden and (text in self._known or _GUID.fullmatch(text))):
             return text
         return self._letters(text)
