@@ -1,7 +1,8 @@
 """Reads whole records while an application goes on writing: small ones many at a time, large ones a page at a time.
 
 A key is read as it is at one moment only if it is small. Of one that changes while its pages are read, what is in the
-file is between before and after; a list or a long string, whose pages would not fit together, is read again.
+file is between before and after; but a list or a long string, whose pages would not fit together, is watched, and read
+again if it was written meanwhile: at last in one piece, if it is not too long for that.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from migrator.client import Arg, Command, Reply, ResponseError, checked, slot_moved
+from migrator.client import Arg, Command, Node, Reply, ResponseError, checked, slot_moved
 from migrator.errors import RefusedError
 from migrator.keys import KINDS, Kind
 from migrator.moves.values import count_words, read_words, scan_words
@@ -21,6 +22,7 @@ from migrator.snapshot.streams import stream_parts
 PAGE = 1000  # members
 LARGE = 16 * 1024 * 1024  # bytes of a string: no longer one is a record of a move
 SLICE = 4 * 1024 * 1024
+RESTLESS = 10 * PAGE  # elements of a list that is written again and again: no more are read by one command
 _TOGETHER = 4096  # cost of what is read in one go: a member, or 1 kB of a string
 _ATTEMPTS = 3
 _CHANGED = ("WRONGTYPE", "NOGROUP", "ERR no such key")
@@ -46,19 +48,20 @@ class Reading:
         left = list(keys)
         for attempt in range(_ATTEMPTS):
             self._again.clear()
-            yield from self._once(left)
+            yield from self._once(left, last=attempt == _ATTEMPTS - 1)
             left = list(self._again)
             self.changed += len(left) if attempt == 0 else 0
             if not left:
                 return
         self.unknown["that changed each time it was read"] += len(left)
 
-    def _once(self, keys: Sequence[bytes]) -> Iterator[Line]:
+    def _once(self, keys: Sequence[bytes], *, last: bool) -> Iterator[Line]:
         """Leaves in `_again` those that were not what they had been a moment before."""
+        most = {"string": LARGE, "list": RESTLESS if last else PAGE}
         small: list[tuple[bytes, Kind]] = []
         cost = 0
         for key, type, size in self._sized(keys):
-            if type == "stream" or size > (LARGE if type == "string" else PAGE):
+            if type == "stream" or size > most.get(type, PAGE):
                 yield from self._paged(key, type, size)
                 continue
             price = 1 + (size >> 10 if type == "string" else size)
@@ -100,7 +103,9 @@ class Reading:
                 self.vanished += 1
             else:
                 items = [value] if kind == "string" else value
-                yield self._line(key, kind, expires, items, 0, times.get(key, {}))
+                step = PAGE if kind == "list" else len(items)
+                for part, start in enumerate(range(0, len(items), step)):
+                    yield self._line(key, kind, expires, items[start : start + step], part, times.get(key, {}))
                 self.kept += 1
 
     def _line(self, key: bytes, kind: Kind, expires: int, items: list[bytes], part: int,
@@ -133,20 +138,37 @@ class Reading:
     def _paged(self, key: bytes, type: str, size: int) -> Iterator[Line]:
         part = 0
         try:
+            watch = self._watch(key) if type in ("string", "list") else None
             for line in self._parts(key, type):
                 yield line
                 part += 1
-            now = size if type == "stream" else self._size(key, cast(Kind, type))
-            fits = now == size
-            if now == 0 < size or (not fits and type in ("string", "list")):
-                raise ChangedError
-            self.changed += not fits
+            if watch is not None:
+                self._check_unwritten(*watch)
+            elif type != "stream":
+                now = self._size(key, cast(Kind, type))
+                if now == 0:
+                    raise ChangedError
+                self.changed += now != size
             self.kept += part > 0
             self.vanished += part == 0
         except ChangedError:
             if part:  # takes back what was written of it
                 yield Line(self._db, key, "list", None, [])
             self._again.append(key)
+
+    def _watch(self, key: bytes) -> tuple[Node, int]:
+        """From here on the server notes whether the key is written, for this very connection: its node and number."""
+        node = self._client.node_of(key)
+        for reply in self._client.on_node(node, ("UNWATCH",), ("WATCH", key)):
+            _settled(reply)
+        return node, node.links.made
+
+    def _check_unwritten(self, node: Node, connection: int) -> None:
+        """Raises ChangedError if it was, or if the connection was lost: the watch went with it."""
+        begun, ended = self._client.on_node(node, ("MULTI",), ("EXEC",))
+        _settled(begun)
+        if _settled(ended) is None or node.links.made != connection:
+            raise ChangedError
 
     def _parts(self, key: bytes, type: str) -> Iterator[Line]:
         expires = _expires(self._client.run([Command(key, words) for words in self._expiry_words(key)]))
