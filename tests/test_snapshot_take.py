@@ -16,6 +16,7 @@ from migrator.snapshot.load import load
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.sample import Sample
 from migrator.snapshot.take import Wanted, take
+from tests.servers import Server, binary
 from tests.snapshots import FAR, NAMES, fill, lying, records, streams, taken
 from tests.support import KEYS, all_keys, guid, put, tool_for
 
@@ -151,6 +152,85 @@ def test_a_key_that_becomes_another_type_is_read_as_that(server, tmp_path, monke
     told = taken(server, tmp_path / "file")
     assert (told.records, told.vanished, told.changed) == (1, 0, 1)
     assert records(tmp_path / "file")[0, b"a"][:2] == ("hash", {b"f": b"v"})
+
+
+def between_pages(monkeypatch, word, act, *, times=1):
+    """So many times, just before a page that is not the first is read."""
+    run, pages = Client.run, list[object]()
+
+    def wrapped(self, commands):
+        if commands and commands[0].args[0] == word:
+            first = commands[0].args[2] == 0
+            if not first and len(pages) < times:
+                pages.append(commands)
+                act()
+        return run(self, commands)
+
+    monkeypatch.setattr(Client, "run", wrapped)
+
+
+def test_a_list_that_turns_while_its_pages_are_read_is_read_again(client, tmp_path, monkeypatch):
+    """As long as before: the length tells nothing."""
+    put(client, b"l", [b"%d" % i for i in range(2500)])
+    between_pages(monkeypatch, "LRANGE", lambda: (client.raw.rpush("l", "2500"), client.raw.lpop("l")))
+    told = taken(client, tmp_path / "file")
+    assert (told.records, told.changed, told.notes) == (1, 1, ())
+    assert records(tmp_path / "file")[0, b"l"][1] == [b"%d" % i for i in range(1, 2501)]
+
+
+def test_what_a_lost_connection_had_watched_is_read_again(server, tmp_path, monkeypatch):
+    put(server, b"l", [b"%d" % i for i in range(2500)])
+
+    def turn():
+        server.raw.rpush("l", "2500")
+        server.raw.lpop("l")
+        server.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    between_pages(monkeypatch, "LRANGE", turn)
+    assert taken(server, tmp_path / "file").changed == 1
+    assert records(tmp_path / "file")[0, b"l"][1] == [b"%d" % i for i in range(1, 2501)]
+
+
+@pytest.mark.parametrize("longest", [2500, 2499])
+def test_a_list_that_never_rests_is_read_in_one_piece_or_left_out_and_said(server, tmp_path, monkeypatch, longest):
+    from migrator.snapshot import reading
+
+    monkeypatch.setattr(reading, "RESTLESS", longest)
+    put(server, b"l", [b"%d" % i for i in range(2500)])
+    ends = iter(range(2500, 9999))
+    between_pages(monkeypatch, "LRANGE", lambda: (server.raw.rpush("l", next(ends)), server.raw.lpop("l")), times=99)
+    told = taken(server, tmp_path / "file")
+    monkeypatch.undo()
+    whole = [b"%d" % i for i in range(6, 2506)]  # two readings of three pages each were in vain
+    server.raw.flushall()
+    loaded = load(tmp_path / "file", connect(server.url))
+    if longest == 2500:
+        assert (told.records, told.changed, told.notes, loaded.records) == (1, 1, (), 1)
+        assert server.raw.lrange("l", 0, -1) == whole
+    else:
+        assert (told.records, loaded.records, server.raw.dbsize()) == (0, 0, 0)
+        assert told.notes == ("left out: 1 key that changed each time it was read",)
+
+
+def test_a_user_who_may_not_watch_is_told_so(tmp_path):
+    with Server(binary(), acl="user default on nopass ~* &* +@all -@transaction") as there:
+        with there.client() as raw:
+            raw.rpush("l", *range(1000))
+            assert taken(there.url, tmp_path / "short").records == 1
+            raw.rpush("l", 1000)
+        with pytest.raises(RefusedError, match="this user may not do that"):
+            taken(there.url, tmp_path / "long")
+    assert not (tmp_path / "long").exists()
+
+
+def test_all_databases_are_not_asked_for_in_vain(tmp_path):
+    with Server(binary(), acl="user default on nopass ~* &* +@all -info") as there:
+        with there.client(db=3) as raw:
+            raw.set("k", "v")
+        with pytest.raises(RefusedError, match="INFO is denied") as refused:
+            taken(there.url, tmp_path / "file")
+        assert "--db N" in refused.value.next
+        assert taken(there.url, tmp_path / "file", databases=(3,)).records == 1
 
 
 def test_a_list_that_shifts_while_its_pages_are_read_is_read_again(server, tmp_path, monkeypatch):
@@ -360,6 +440,18 @@ def test_a_rate_hears_of_every_key_and_of_the_pages_of_a_large_one(server, tmp_p
     assert sum(much[0] for much in told) == 8
     assert max(much[0] for much in told) == 2
     assert told.count((0, 1)) == 2  # the second and the third page
+
+
+def test_a_long_string_that_becomes_another_of_that_length_is_read_again(server, tmp_path, monkeypatch):
+    from migrator.snapshot import reading
+
+    monkeypatch.setattr(reading, "LARGE", 100)
+    monkeypatch.setattr(reading, "SLICE", 64)
+    put(server, b"k", b"a" * 200)
+    between_pages(monkeypatch, "GETRANGE", lambda: server.raw.set("k", b"b" * 200))
+    told = taken(server, tmp_path / "file")
+    assert (told.records, told.changed) == (1, 1)
+    assert records(tmp_path / "file")[0, b"k"][1] == b"b" * 200
 
 
 def test_a_string_too_long_for_one_line_comes_in_parts(server, tmp_path, monkeypatch):

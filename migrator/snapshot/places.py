@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from migrator.client import Client, ResponseError, checked
+from migrator.errors import RefusedError
 
 
 class Places:
@@ -21,13 +22,14 @@ class Places:
         return self._found[db]
 
     def used(self) -> list[int]:
-        """The databases that hold a key; where INFO is denied, that of the client."""
-        found = {self.first.db}
-        for node in self.first.nodes():
-            info = self.first.on_node(node, ("INFO", "keyspace"))[0]
-            if isinstance(info, bytes):
-                found |= set(map(int, re.findall(rb"^db(\d+):", info, re.MULTILINE)))
-        return sorted(found)
+        """The databases that hold a key, and that of the client. Raises RefusedError where INFO is denied."""
+        if self.first.cluster:
+            return [self.first.db]
+        info = self._ask("INFO", "keyspace")
+        if not isinstance(info, bytes):
+            raise RefusedError("INFO is denied, and nothing else tells which databases hold keys",
+                               next="name them, each with --db N, or grant +info")  # fmt: skip
+        return sorted({self.first.db, *map(int, re.findall(rb"^db(\d+):", info, re.MULTILINE))})
 
     def now(self) -> int:
         """Unix ms by the server's clock."""
