@@ -11,6 +11,7 @@ import pytest
 from migrator.client import Client, connect
 from migrator.moves.family import Family, OneSlot
 from migrator.names import Names
+from migrator.rehearsal.databases import WHOLE, unlike
 from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
@@ -189,6 +190,39 @@ def test_a_member_that_is_lost_extra_or_different_is_named(server, two, tmp_path
         "{t}:times:x z": "extra: nobody wrote it",
         "{t}:times:y": "extra: the old record is still there after contract",
         "{t}:times:y bad": "lost: a record that cannot be mapped is gone",
+    }
+
+
+LARGE: dict[bytes, Any] = {
+    b"string": b"x" * 6000,
+    b"hash": {b"%d" % n: b"x" for n in range(6000)},
+    b"list": [b"%d" % n for n in range(6000)],
+    b"set": {b"%d" % n for n in range(6000)},
+    b"zset": {b"%d" % n: float(n) for n in range(6000)},
+}
+
+
+@pytest.mark.parametrize("whole", [WHOLE, -1], ids=["by digest", "one by one"])
+def test_what_is_too_large_for_a_digest_is_compared_all_the_same(server, two, whole):
+    for key, value in LARGE.items():
+        put_both(two, server, key, value)
+    put_both(two, server, b"small", b"x")
+    assert list(unlike(*two, lambda _: False, whole=whole)) == []
+    raw = server.raw
+    raw.setrange("string", 5999, "y")
+    raw.hset("hash", "5999", "y")
+    raw.lset("list", -1, "y")
+    raw.srem("set", "5999")
+    raw.sadd("set", "y")
+    raw.zadd("zset", {"5999": 1})
+    raw.set("small", "y")
+    assert {key: found.why for key, found in unlike(*two, lambda _: False, whole=whole)} == {
+        b"string": "its value is another one",
+        b"hash": "its member 5999 is another one",
+        b"list": "its elements are others",
+        b"set": "its member 5999 is gone",
+        b"zset": "its member 5999 is another one",
+        b"small": "its value is another one",
     }
 
 

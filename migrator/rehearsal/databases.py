@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from migrator.client import Client, Reply, checked
+from migrator.client import Arg, Client, Reply, checked
 from migrator.keys import KINDS, Kind
 from migrator.models import DifferenceResult, number_of, show
 from migrator.moves.values import ask_words, members_from_page, scan_words
@@ -13,6 +14,24 @@ from migrator.scripts import script
 _PAGE = 500
 WHOLE = 5000  # elements of a collection, or bytes of a string, that are compared by one digest
 _LIST_PAGE = 1000
+_STRING_PAGE = 1 << 20
+ADDED = "it was not there before"
+
+
+class _Two(NamedTuple):
+    """One record: where it was, and where it should be now."""
+
+    before: Client
+    after: Client
+    key: bytes
+    name: bytes
+
+    def both(self, command: str, *rest: Arg) -> tuple[Reply, Reply]:
+        """What a command says of it there and here."""
+        return (
+            self.before.one(self.key, command, self.key, *rest),
+            self.after.one(self.name, command, self.name, *rest),
+        )
 
 
 def unlike(
@@ -27,49 +46,71 @@ def unlike(
     seen: set[bytes] = set()  # of what differs: SCAN may give a key twice
     for keys in before.pages(b"*", _PAGE):
         mine = [key for key in keys if not ours(key)]
-        for key, was, now in _digests(before, after, _unsure(before, after, mine, whole), whole):
-            if was != now and key not in seen and (verdict := _verdict(before, after, key, was, now)):
+        for key, found in differences(before, after, mine, mine, whole):
+            if key not in seen:
                 seen.add(key)
-                yield key, DifferenceResult(key=show(key), member=None, verdict=verdict[0], why=verdict[1])
+                yield key, found
         tick()
+    for key in added(before, after, ours, tick):
+        if key not in seen:
+            seen.add(key)
+            yield key, DifferenceResult(key=show(key), member=None, verdict="extra", why=ADDED)
+
+
+def added(
+    before: Client, after: Client, ours: Callable[[bytes], bool], tick: Callable[[], None] = lambda: None
+) -> Iterator[bytes]:
+    """Keys of `after` that `before` does not have; SCAN may give one twice."""
     for keys in after.pages(b"*", _PAGE):
         mine = [key for key in keys if not ours(key)]
         there = before.each("EXISTS", mine)
-        for key, known in zip(mine, there, strict=True):
-            if not checked(known) and key not in seen:
-                seen.add(key)
-                yield key, DifferenceResult(key=show(key), member=None, verdict="extra", why="it was not there before")
+        yield from (key for key, known in zip(mine, there, strict=True) if not checked(known))
         tick()
 
 
-def _unsure(before: Client, after: Client, keys: Sequence[bytes], whole: int) -> list[bytes]:
-    """Those of the keys that are not plainly alike: strings are told by themselves, for a third of what a digest
-    takes the servers."""
-    sides = (client.each(name, keys, *rest) for client in (before, after)
+def differences(
+    before: Client, after: Client, keys: Sequence[bytes], names: Sequence[bytes], whole: int = WHOLE
+) -> Iterator[tuple[bytes, DifferenceResult]]:
+    """Those of the keys of `before` that `after` holds otherwise, each under the name that stands beside it."""
+    for key, name, was, now in _digests(before, after, _unsure(before, after, keys, names, whole), whole):
+        alike = was == now and was[3]  # without a digest, only its size is known by now
+        if not alike and (verdict := _verdict(_Two(before, after, key, name), was, now)):
+            yield key, DifferenceResult(key=show(key), member=None, verdict=verdict[0], why=verdict[1])
+
+
+def _unsure(
+    before: Client, after: Client, keys: Sequence[bytes], names: Sequence[bytes], whole: int
+) -> list[tuple[bytes, bytes]]:
+    """Those that are not plainly alike: strings are told by themselves, for a third of what a digest takes the
+    servers."""
+    sides = (client.each(name, asked, *rest) for client, asked in ((before, keys), (after, names))
              for name, *rest in (("GETRANGE", 0, whole), ("PEXPIRETIME",)))  # fmt: skip
     return [
-        key
-        for key, was, expires, now, now_expires in zip(keys, *sides, strict=True)
+        (key, name)
+        for key, name, was, expires, now, now_expires in zip(keys, names, *sides, strict=True)
         if not (isinstance(was, bytes) and 0 < len(was) <= whole and was == now and expires == now_expires)
     ]
 
 
-def _digests(before: Client, after: Client, keys: Sequence[bytes], whole: int) -> Iterator[tuple[bytes, Reply, Reply]]:
-    if keys:
-        replies = [client.eval(script("digest"), keys, (whole,)) for client in (before, after)]
-        yield from zip(keys, *replies, strict=True)
+def _digests(
+    before: Client, after: Client, unsure: Sequence[tuple[bytes, bytes]], whole: int
+) -> Iterator[tuple[bytes, bytes, Reply, Reply]]:
+    if unsure:
+        keys, names = zip(*unsure, strict=True)
+        replies = [client.eval(script("digest"), asked, (whole,)) for client, asked in ((before, keys), (after, names))]
+        yield from zip(keys, names, *replies, strict=True)
 
 
-def _verdict(before: Client, after: Client, key: bytes, was: Reply, now: Reply) -> tuple[str, str] | None:
+def _verdict(two: _Two, was: Reply, now: Reply) -> tuple[str, str] | None:
     """What is unlike, if anything: elements may only stand in another order."""
     old, new = was[0].decode(), now[0].decode()
     if old == "none":
         return None  # it expired while it was being looked at
     if new == "none":
-        return ("missing", "it is gone") if checked(before.run_one(key, "EXISTS", key)) else None
+        return ("missing", "it is gone") if checked(two.before.run_one(two.key, "EXISTS", two.key)) else None
     if old != new:
         return "different", f"it was a {old} and is a {new}"
-    if why := _content(before, after, key, old, was, now):
+    if why := _content(two, old, was, now):
         return "different", why
     return ("ttl_drift", _expiries(was[1], now[1])) if was[1] != now[1] else None
 
@@ -81,40 +122,45 @@ def _expiries(was: int, now: int) -> str:
         "later" if now > was else "earlier")  # fmt: skip
 
 
-def _content(before: Client, after: Client, key: bytes, kind: str, was: Reply, now: Reply) -> str:
+def _content(two: _Two, kind: str, was: Reply, now: Reply) -> str:
     if was[3] == now[3] and was[3]:
         return ""
     if kind not in KINDS:
         return f"the {kind} is another one"
     if kind == "string":
-        return "" if before.one(key, "GET", key) == after.one(key, "GET", key) else "its value is another one"
+        return "" if was[2] == now[2] and _same_bytes(two, was[2]) else "its value is another one"
     if was[2] != now[2]:
         return f"it had {number_of(was[2], 'element')} and has {now[2]:,}"
     if kind == "list":
-        return _lists(before, after, key, was[2])
-    return _members(before, after, key, next(k for k in KINDS if k == kind))
+        return _lists(two, was[2])
+    return _members(two, next(k for k in KINDS if k == kind))
 
 
-def _lists(before: Client, after: Client, key: bytes, length: int) -> str:
+def _same_bytes(two: _Two, length: int) -> bool:
+    ranges = ((start, start + _STRING_PAGE - 1) for start in range(0, length, _STRING_PAGE))
+    return all(was == now for was, now in (two.both("GETRANGE", *one) for one in ranges))
+
+
+def _lists(two: _Two, length: int) -> str:
     for start in range(0, length, _LIST_PAGE):
-        words = ("LRANGE", key, start, start + _LIST_PAGE - 1)
-        if before.one(key, *words) != after.one(key, *words):
+        was, now = two.both("LRANGE", start, start + _LIST_PAGE - 1)
+        if was != now:
             return "its elements are others"
     return ""
 
 
-def _members(before: Client, after: Client, key: bytes, kind: Kind) -> str:
+def _members(two: _Two, kind: Kind) -> str:
     """By the members of `before`: both have as many, so none can be too much that is not missing elsewhere."""
     cursor = b""
     while cursor != b"0":
-        cursor, flat = before.one(key, *scan_words(kind, key, int(cursor or 0), _PAGE))
+        cursor, flat = two.before.one(two.key, *scan_words(kind, two.key, int(cursor or 0), _PAGE))
         members = members_from_page(kind, flat)
         names = [name for name, _ in members]
         if not names:
             continue
-        if kind == "hash" and _field_expiries(before, key, names) != _field_expiries(after, key, names):
+        if kind == "hash" and field_expiries(two.before, two.key, names) != field_expiries(two.after, two.name, names):
             return "a field's own expiry is another one"
-        found = after.one(key, *ask_words(kind, key, names))
+        found = two.after.one(two.name, *ask_words(kind, two.name, names))
         for (name, value), got in zip(members, found, strict=True):
             had = 1 if kind == "set" else value
             has = float(got) if kind == "zset" and got is not None else got
@@ -127,6 +173,7 @@ def _members(before: Client, after: Client, key: bytes, kind: Kind) -> str:
     return ""
 
 
-def _field_expiries(client: Client, key: bytes, names: Sequence[bytes]) -> list[int]:
+def field_expiries(client: Client, key: bytes, names: Sequence[bytes]) -> list[int]:
+    """Of each field of a hash the time its own expiry is due, -1 for none; nothing where the server knows none."""
     reply = client.run_one(key, "HPEXPIRETIME", key, "FIELDS", len(names), *names)
-    return reply if isinstance(reply, list) else []  # a server that knows none has none
+    return reply if isinstance(reply, list) else []
