@@ -12,6 +12,7 @@ from migrator import scripts
 from migrator.engine import commands, transactions
 from migrator.errors import UsageError
 from migrator.snapshot.embedded import INSTALL
+from migrator.snapshot.ndjson import Line, encode
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
 
@@ -256,6 +257,75 @@ def test_without_a_ledger_it_is_said_where_a_migration_stands(tmp_path):
     assert [(one["id"][:4], one["records"]) for one in report["migrations"]] == [("0001", 3), ("0002", 0)]
     told = tried.shell.error("plan", "--snapshot", str(snapshot), "--at", "1=contracted", exit=60, code="refused")
     assert "records in the old shape" in told
+
+
+def in_databases(path: Path, *databases: int) -> Path:
+    """A job in each of these, and something else in database 0."""
+    lines = [Line(0, b"else", "string", None, [b"where"])]
+    lines += [Line(db, job_key(db), "string", None, [job(guid(db))]) for db in databases]
+    path.write_bytes(b"".join(map(encode, lines)))
+    return path
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_database_is_tried_that_has_the_records(tmp_path, processes):
+    tried = Tried(shipped(tmp_path / "m"), in_databases(tmp_path / "s", 3))
+    report = tried("--processes", processes)
+    assert [(one["reached"], one["mapped"]) for one in report["migrations"]] == [("contracted", 1), ("contracted", 0)]
+    if processes == "1":
+        assert report["notes"] == ["database 3 alone is tried: no other holds a record that a migration is about"]
+
+
+@pytest.mark.parametrize("processes", ["1", "2", "8"])
+def test_records_in_several_databases_are_refused(tmp_path, processes):
+    snapshot = str(in_databases(tmp_path / "s", 0, 3, 4, 5))
+    shell = Shell(NOWHERE, shipped(tmp_path / "m"))
+    told = shell.error("plan", "--snapshot", snapshot, "--processes", processes, exit=60, code="refused")
+    assert "has records of migrations in databases " in told
+    assert "take a snapshot of each: migrator snapshot take FILE --url redis://HOST:PORT/DB" in told
+    if processes == "1":
+        assert "in databases 0, 3, 4, 5, and one is tried" in told
+        assert "in databases 0, 3, 4, 5" in shell.error("rehearse", "--snapshot", snapshot, exit=60, code="refused")
+
+
+def test_fakeredis_tries_the_database_that_has_the_records_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("migrator.rehearsal.scratch.server_binary", no_binary)
+    report = Tried(shipped(tmp_path / "m"), in_databases(tmp_path / "s", 3))()
+    assert [one["mapped"] for one in report["migrations"]] == [1, 0]
+
+
+# Which migrations are tried.
+
+AFTER = KEYS.replace("migration = Migration(KeyMove(", 'migration = Migration(after=("0001",), *[KeyMove(')
+AFTER = AFTER.replace("{{t}}", "{{o}}").rstrip().removesuffix("))") + ")])\n"
+
+
+def test_what_is_asked_for_by_its_id_and_blocked_has_failed(tmp_path):
+    snapshot = written(tmp_path / "s", {b"{o}:text:a": b"text"})
+    tried = Tried(write(tmp_path / "m", KEYS, AFTER), snapshot)
+    text, plan = tried.both("0002", exit=12)
+    [stop] = plan["snapshot"]["stopped"]
+    assert (stop["id"], stop["phase"], stop["exit"]) == ("0002_second", "pending", 12)
+    assert "0002_second is blocked: 0001_first must be contracted first" in stop["reason"]
+    assert "NOT ok: a command stopped (exit code 12)" in text
+    assert "nothing was to be done" not in text
+
+
+def test_what_is_blocked_and_was_not_asked_for_is_passed_over(tmp_path):
+    wrong = KEYS.replace('fields[b"text"]', 'fields[b"text"].upper()')
+    snapshot = written(tmp_path / "s", {b"{t}:text:a": b"text", b"{o}:text:a": b"text"})
+    report = Tried(write(tmp_path / "m", wrong, AFTER), snapshot)(exit=60)
+    assert [one["reached"] for one in report["migrations"]] == ["pending"] * 2
+    assert report["stopped"] == []
+    [note] = report["notes"]
+    assert note.startswith("0002_second is passed over: 0001_first must be contracted first")
+
+
+def test_where_nothing_was_to_be_done_it_is_not_said_that_records_came_back(tmp_path):
+    snapshot = written(tmp_path / "s", {b"{t}:hash:a": {b"id": b"a"}})
+    text = Tried(write(tmp_path / "m", KEYS), snapshot).text("--at", "1=contracted")
+    assert "nothing was to be done, and nothing was tried" in text
+    assert "came back" not in text
 
 
 # What it leaves alone.

@@ -84,11 +84,14 @@ def _counted(tried: TriedMigration) -> Iterator[str]:
 def _verdict(report: SnapshotReport) -> Iterator[str]:
     yield from (wrapped(f"{title}: {text}", first="") for title, text in elsewhere(report))
     stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
-    yield wrapped(f"time: {stages}" if stages else "nothing was to be done")
-    if report.exit == 0:
-        yield "the report is the expected one" if report.expected else "ok: every record came back as it was"
-    else:
+    if stages:
+        yield wrapped(f"time: {stages}")
+    if report.exit:
         yield f"NOT ok: {_why(report)}"
+    elif report.expected:
+        yield "the report is the expected one"
+    else:
+        yield "ok: every record came back as it was" if stages else "nothing was to be done, and nothing was tried"
 
 
 def _why(report: SnapshotReport) -> str:

@@ -18,7 +18,7 @@ from migrator.engine.guards import blocked_by
 from migrator.engine.indexes import Repairs
 from migrator.engine.plan import plan_one
 from migrator.engine.session import Session
-from migrator.errors import MigratorError, QuarantineError
+from migrator.errors import MigratorError, OrderError, QuarantineError
 from migrator.ledger import Entry, parse_address
 from migrator.models import (
     ApplyResult,
@@ -77,6 +77,7 @@ class Trial:
 
     def __init__(self, scratch: Scratch, ids: Sequence[str] = (), at: Mapping[str, Phase] | None = None) -> None:
         self._scratch, self._chosen, self._at = scratch, scratch.modules.select(ids), at or {}
+        self._asked = bool(ids)
         self.tried: list[_Tried] = []
         self.stopped: list[Stopped] = []
         self.seconds: dict[str, float] = {}
@@ -102,7 +103,8 @@ class Trial:
         session = self._scratch.session()
         entries = session.entries()
         entry = entries.get(module.id) or Entry(id=module.id)
-        goes = not blocked_by(module, session.modules, entries) and entry.phase in FORWARD
+        blocked = blocked_by(module, session.modules, entries)
+        goes = not blocked and entry.phase in FORWARD
         # What is wrong with indexes is found with the mapping, which looks at every record as well.
         one = _Tried(module, entry.phase, _plan(session, module, entries, repairs=not goes), reached=entry.phase)
         self.tried.append(one)
@@ -110,6 +112,8 @@ class Trial:
             return
         if refusal := half_way(module, entry):
             one.plan = one.plan.model_copy(update={"refused": (*one.plan.refused, refusal)})
+        if blocked:
+            self._blocked(one, blocked)
         if not goes:
             return
         one.memory = TriedMemory(before=self._scratch.memory())
@@ -127,6 +131,17 @@ class Trial:
                 one.compared = _compared(self._scratch.session(), module.id)
         one.furthest = one.reached
         one.memory = one.memory.model_copy(update={"after": self._scratch.memory()})
+
+    def _blocked(self, one: _Tried, why: str) -> None:
+        """As `apply` takes it: what was asked for by its ID has failed, anything else is passed over."""
+        id = one.module.id
+        if self._asked:
+            self.stopped.append(Stopped(
+                id=id, phase=one.reached, exit=OrderError.exit_code, reason=f"{id} is blocked: {why}",
+                next="name that one as well, or none",
+            ))  # fmt: skip
+        else:
+            self._notes.append(f"{id} is passed over: {why}")
 
     def _fill(self, one: _Tried, backup: str) -> TallyResult | None:
         """The backfill, and what it found; None if it was stopped. What cannot be mapped is accepted."""
@@ -225,10 +240,11 @@ class Trial:
     def _again(self) -> None:
         """Applied once more. The data are what they were, so the backfill has to find as many of each as before; where
         it does not, or where there is no count of before, both shapes are compared."""
+        ran = [one for one in self.tried if one.ran]
+        if not ran:
+            return
         with self._timed("again"):
-            for one in self.tried:
-                if not one.ran:
-                    continue
+            for one in ran:
                 tally = self._fill(one, _SECOND)
                 if tally is None:
                     return

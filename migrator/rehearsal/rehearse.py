@@ -58,7 +58,8 @@ class Rehearsal:
         with stage(failover=self._hardship.failover) as there:
             client = connect(there.url, patience=PATIENCE, before_retry=self._stop.check)
             server = version(client)
-            client, loaded = self._source.fill(client)
+            client, loaded, _ = self._source.fill(client, self._modules)
+            self._notes += loaded.notes
             url = there.url.replace("?db=0", f"?db={client.db}")
             chosen = self._pending(client, ids)
             assert there.primary.home is not None

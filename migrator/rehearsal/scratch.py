@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from migrator.client import Client, checked, connect
 from migrator.engine.guards import info_field
@@ -16,9 +16,10 @@ from migrator.engine.load import Limits
 from migrator.engine.observe import Observer, Silent, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
-from migrator.errors import UsageError
+from migrator.errors import RefusedError, UsageError
 from migrator.ledger.lease import break_lease, show_lease
 from migrator.models import Loaded
+from migrator.moves.family import Family
 from migrator.moves.loader import Modules
 from migrator.names import CLAIMS, Names
 from migrator.rehearsal import fake
@@ -26,8 +27,19 @@ from migrator.rehearsal.databases import WHOLE
 from migrator.snapshot.embedded import EmbeddedServer, server_binary
 from migrator.snapshot.files import Mine
 from migrator.snapshot.load import is_rdb, load
+from migrator.snapshot.places import Places
 
 PATIENCE = 10.0  # seconds
+_DATABASES = 16  # a throw-away server has so many
+_PAGE = 500
+
+
+class Filled(NamedTuple):
+    """What a snapshot is on a server: a client of the database that is tried, and which migrations are about."""
+
+    client: Client
+    loaded: Loaded
+    databases: list[int]
 
 
 @dataclass(frozen=True)
@@ -40,9 +52,9 @@ class Source:
     stop: Stop
     mine: Mine | None = None
 
-    def fill(self, client: Client) -> tuple[Client, Loaded]:
-        """Loads it; whoever was at work when it was taken is not at work here. A client of its one database, or of
-        database 0 where it has several."""
+    def fill(self, client: Client, modules: Modules) -> Filled:
+        """Loads it; whoever was at work when it was taken is not at work here. Raises RefusedError where migrations
+        are about several of its databases: one is tried."""
 
         def tick(records: int) -> None:
             self.observer.advance(records)
@@ -53,14 +65,44 @@ class Source:
             loaded = load(self.path, client, empty=True, mine=self.mine, tick=tick)
         finally:
             self.observer.end()
-        client = _populated(client)
+        there = _populated(client)
+        places = Places(client)
+        databases = [db for db in there if self._concerns(places.of(db), modules)]
+        refuse_several(self.path, databases)
+        if databases and len(there) > 1:
+            told = f"database {databases[0]} alone is tried: no other holds a record that a migration is about"
+            loaded = loaded.model_copy(update={"notes": (*loaded.notes, told)})
+        one = databases or there
+        client = places.of(one[0]) if len(one) == 1 else client
         _leave(client, self.names)
-        return client, loaded
+        return Filled(client, loaded, databases)
+
+    def _concerns(self, client: Client, modules: Modules) -> bool:
+        """Whether migrations are about a database: a record of either shape is there, or a ledger."""
+        if client.one(self.names.ledger, "EXISTS", self.names.ledger):
+            return True
+        for family in (Family(client, self.names, one.id, move) for one in modules.all for move in one.migration.moves):
+            for glob in (family.old_glob, family.new_glob):
+                for keys in client.pages(glob, _PAGE):
+                    if any(family.has_old(key) or family.has_new(key) for key in keys):
+                        return True
+                    self.stop.check()
+        return False
+
+
+def refuse_several(path: Path, databases: Sequence[int]) -> None:
+    """Raises RefusedError where there is more than one."""
+    if len(databases) > 1:
+        raise RefusedError(
+            f"{path} has records of migrations in databases {', '.join(map(str, sorted(databases)))}, and one is tried",
+            next="take a snapshot of each: migrator snapshot take FILE --url redis://HOST:PORT/DB",
+        )
 
 
 @dataclass
 class Scratch:
-    """One throw-away server. `home` is a directory that goes with it."""
+    """One throw-away server. `home` is a directory that goes with it, `databases` are those that migrations are about:
+    one, or none."""
 
     source: Source
     modules: Modules
@@ -68,6 +110,7 @@ class Scratch:
     home: Path
     server: str
     loaded: Loaded
+    databases: list[int]
     copied: Callable[[], AbstractContextManager[Client]]
     whole: int = WHOLE
     notes: tuple[str, ...] = ()
@@ -109,9 +152,10 @@ def scratch(source: Source, modules: Modules) -> Iterator[Scratch]:
         return
     with EmbeddedServer(tcp=False) as server:
         assert server.home is not None
-        client, loaded = source.fill(connect(server.socket_url, patience=PATIENCE, before_retry=source.stop.check))
+        empty = connect(server.socket_url, patience=PATIENCE, before_retry=source.stop.check)
+        client, loaded, databases = source.fill(empty, modules)
         copy = partial(copied, client, server.home)
-        yield Scratch(source, modules, client, server.home, version(client), loaded, copy)
+        yield Scratch(source, modules, client, server.home, version(client), loaded, databases, copy)
 
 
 @contextmanager
@@ -119,12 +163,14 @@ def _faked(source: Source, modules: Modules) -> Iterator[Scratch]:
     @contextmanager
     def again() -> Iterator[Client]:
         with fake.fake_server(PATIENCE) as second:
-            yield replace(source, observer=Silent()).fill(second)[0]
+            yield replace(source, observer=Silent()).fill(second, modules).client
 
     with fake.fake_server(PATIENCE) as first, TemporaryDirectory(prefix="migrator-") as home:
-        client, loaded = source.fill(first)
+        client, loaded, databases = source.fill(first, modules)
         # Its DUMP is no reply that can be read: values are compared one by one.
-        yield Scratch(source, modules, client, Path(home), "fakeredis", loaded, again, whole=-1, notes=fake.NOTES)
+        yield Scratch(
+            source, modules, client, Path(home), "fakeredis", loaded, databases, again, whole=-1, notes=fake.NOTES
+        )
 
 
 @contextmanager
@@ -133,14 +179,14 @@ def copied(client: Client, home: Path) -> Iterator[Client]:
     the first."""
     checked(client.on_node(client.nodes()[0], ("SAVE",))[0])
     with EmbeddedServer(tcp=False, dump=home / "dump.rdb") as server:
-        copy = connect(server.socket_url, patience=PATIENCE)
-        yield copy if copy.db == client.db else copy.in_database(client.db)
+        yield Places(connect(server.socket_url, patience=PATIENCE)).of(client.db)
 
 
-def _populated(client: Client) -> Client:
-    keyspace = client.on_node(client.nodes()[0], ("INFO", "keyspace"))[0]
-    found = [int(db) for db in re.findall(rb"^db(\d+):", keyspace, re.MULTILINE)] if isinstance(keyspace, bytes) else []
-    return client.in_database(found[0]) if len(found) == 1 and found[0] != client.db else client
+def _populated(client: Client) -> list[int]:
+    """The databases that hold a key. fakeredis, which knows no INFO, can be asked so too."""
+    asked = [words for db in range(_DATABASES) for words in (("SELECT", db), ("DBSIZE",))]
+    replies = client.on_node(client.nodes()[0], *asked, ("SELECT", client.db))
+    return [db for db in range(_DATABASES) if checked(replies[2 * db + 1])]
 
 
 def _leave(client: Client, names: Names) -> None:

@@ -26,7 +26,7 @@ from migrator.rehearsal.division import Division, Shares
 from migrator.rehearsal.dryrun import Trial
 from migrator.rehearsal.hunt import environment
 from migrator.rehearsal.merge import merged
-from migrator.rehearsal.scratch import Source, scratch
+from migrator.rehearsal.scratch import Source, refuse_several, scratch
 from migrator.snapshot.load import is_rdb
 from migrator.snapshot.ndjson import Head
 
@@ -47,10 +47,11 @@ class Settings(Frozen):
 
 
 class Tried(Frozen):
-    """What came of one share, and how many of its records are in all of them."""
+    """What came of one share, how many of its records are in all of them, and which databases migrations are about."""
 
     plan: PlanResult
     everywhere: int
+    databases: tuple[int, ...]
 
 
 def number_for(path: Path, asked: int | None) -> int:
@@ -62,7 +63,8 @@ def number_for(path: Path, asked: int | None) -> int:
 
 
 def try_shares(settings: Settings, stop: Stop) -> PlanResult:
-    """Tries all shares at once, and makes one report of them. Raises what one of them raised."""
+    """Tries all shares at once, and makes one report of them. Raises what one of them raised, and RefusedError where
+    they tried several databases."""
     running = [_start(settings.model_copy(update={"share": share})) for share in range(settings.division.number)]
     found = [""] * len(running)
     threads = [threading.Thread(target=_read, args=(found, n, one)) for n, one in enumerate(running)]
@@ -81,6 +83,7 @@ def try_shares(settings: Settings, stop: Stop) -> PlanResult:
             with process:  # closes its pipes
                 pass
     tried = [_result(text) for text in sorted(found, key=_is_error, reverse=True)]
+    refuse_several(Path(settings.file), list({db for one in tried for db in one.databases}))
     return merged([one.plan for one in tried], tried[0].everywhere)
 
 
@@ -168,7 +171,7 @@ def _try(settings: Settings, observer: Observer) -> Tried:
     mine = _Mine(Shares(modules, names, settings.division), settings.share)
     with scratch(Source(Path(settings.file), names, observer, stop, mine), modules) as one:
         plan = Trial(one, settings.ids, settings.at).play(settings.file)
-    return Tried(plan=plan, everywhere=len(mine.everywhere))
+    return Tried(plan=plan, everywhere=len(mine.everywhere), databases=tuple(one.databases))
 
 
 if __name__ == "__main__":
