@@ -311,6 +311,14 @@ def test_what_is_asked_for_by_its_id_and_blocked_has_failed(tmp_path):
     assert "nothing was to be done" not in text
 
 
+@pytest.mark.parametrize("ids", [(), ("0001", "0002")], ids=["all", "both"])
+def test_what_waits_for_another_one_is_tried_after_it(tmp_path, ids):
+    snapshot = written(tmp_path / "s", {b"{t}:text:a": b"text", b"{o}:text:a": b"text"})
+    report = Tried(write(tmp_path / "m", KEYS, AFTER), snapshot)(*ids)
+    assert [(one["reached"], one["mapped"]) for one in report["migrations"]] == [("contracted", 1)] * 2
+    assert (report["stopped"], report["notes"]) == ([], [])
+
+
 def test_what_is_blocked_and_was_not_asked_for_is_passed_over(tmp_path):
     wrong = KEYS.replace('fields[b"text"]', 'fields[b"text"].upper()')
     snapshot = written(tmp_path / "s", {b"{t}:text:a": b"text", b"{o}:text:a": b"text"})

@@ -239,12 +239,18 @@ class Trial:
 
     def _again(self) -> None:
         """Applied once more. The data are what they were, so the backfill has to find as many of each as before; where
-        it does not, or where there is no count of before, both shapes are compared."""
+        it does not, or where there is no count of before, both shapes are compared. What another one waits for is
+        contracted again before it."""
         ran = [one for one in self.tried if one.ran]
         if not ran:
             return
         with self._timed("again"):
-            for one in ran:
+            for number, one in enumerate(ran):
+                session = self._scratch.session()
+                if blocked_by(one.module, session.modules, session.entries()) and not all(
+                    self._apply(earlier, _SECOND, "contract") for earlier in ran[:number]
+                ):
+                    return
                 tally = self._fill(one, _SECOND)
                 if tally is None:
                     return
