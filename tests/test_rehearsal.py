@@ -16,7 +16,7 @@ from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
 from migrator.rehearsal.writers import Told
-from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, guid, job, modules_of, put, shipped, tool_for, write
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, guid, job, modules_of, put, shipped, tool_for, write
 from tests.trial import MAP, NOWHERE, TICKS, job_key, jobs, written
 
 
@@ -115,8 +115,10 @@ def put_both(two: tuple[Client, Client], server: Any, key: bytes, value: Any, px
     two[1].one(key, "COPY", key, key, "DB", 1)
 
 
-def judged(two: tuple[Client, Client], directory: Path, *told: Told) -> dict[str, str]:
-    judge = Judge(*two, Names("migrator"), modules_of(directory).all, told)
+def judged(
+    two: tuple[Client, Client], directory: Path, *told: Told, adopted: Client | None = None
+) -> dict[str, str]:  # fmt: skip
+    judge = Judge(*two, Names("migrator"), modules_of(directory).all, told, adopted)
     judge.all()
     assert sum(judge.counts.values()) == judge.differences.total
     return {f"{d.key} {d.member or ''}".strip(): f"{d.verdict}: {d.why}" for d in judge.differences.listed()}
@@ -154,7 +156,7 @@ def test_a_record_that_is_lost_extra_or_different_is_named(server, two, tmp_path
     assert judged(two, tool.directory, *mine) == {
         "{t}:text:a": "lost: a record of the snapshot is gone",
         "{t}:text:b": "different: it is not what the mapping makes of the snapshot's",
-        "{t}:text:bad": "lost: a record that cannot be mapped is gone",
+        "{t}:text:bad": "lost: a record that cannot be mapped: it is gone",
         "{t}:text:c": "different: it is not what the last acknowledged write left",
         "{t}:text:d": "different: its expiry is another one",
         "{t}:text:e": "extra: it was deleted, which was acknowledged, and is there",
@@ -189,8 +191,137 @@ def test_a_member_that_is_lost_extra_or_different_is_named(server, two, tmp_path
         "{t}:times:x d": "extra: it was removed, which was acknowledged, and is there",
         "{t}:times:x z": "extra: nobody wrote it",
         "{t}:times:y": "extra: the old record is still there after contract",
-        "{t}:times:y bad": "lost: a record that cannot be mapped is gone",
+        "{t}:times:y bad": "lost: a record that cannot be mapped: it is gone",
     }
+
+
+def retired(key: bytes) -> bytes:
+    """Where contract sets a record of the first migration aside."""
+    return Names("migrator").beside("old", "0001_first").name(key, lambda _: b"0")
+
+
+def begun(server: Any, tool: Tool) -> None:
+    """Where records have the new shape already: the operator says that nothing was migrated yet."""
+    Shell(server, tool.directory)("init", "0001", "--at", "pending", "--yes")
+
+
+def contracted(server: Any, tool: Tool, *, accepted: bool = True) -> None:
+    tool.apply(exit=32 if accepted else 0)
+    if accepted:
+        Shell(server, tool.directory)("quarantine", "accept", "0001", "--all")
+    tool.apply(through="contract")
+
+
+@pytest.mark.parametrize(("source", "new"), [(KEYS, b"{t}:hash:"), (SAME_NAME, b"{t}:text:")], ids=["two names", "one"])
+def test_what_no_mapping_is_about_is_looked_at_too(server, two, tmp_path, source, new):
+    """A hash is foreign under a name of its own, and a record already where both shapes have one name."""
+    tool = tool_for(server, tmp_path, source)
+    text, earlier = b"{t}:text:", b"migrator:old:0000_earlier:{x}"
+    for name in (b"gone", b"same", b"other"):
+        put_both(two, server, text + b"hash-" + name, {b"id": b"hash-" + name, b"text": b"a hash already"})
+        put_both(two, server, text + b"list-" + name, [b"a", b"list"])
+        put_both(two, server, text + b"bad-" + name, b"bad", 10**9)
+        put_both(two, server, text + b"large-" + name, b"x" * (17 << 20))
+    for name in (b"bad-again", b"moved"):
+        put_both(two, server, text + name, name)
+    put_both(two, server, earlier, b"set aside by an earlier migration")
+    begun(server, tool)
+    contracted(server, tool)
+    assert judged(two, tool.directory) == {}
+
+    raw = server.raw
+    for name in (b"hash-gone", b"list-gone"):
+        raw.delete(text + name)
+    for name in (b"bad-gone", b"large-gone"):
+        raw.delete(retired(text + name))
+    raw.hset(text + b"hash-other", "text", "another")
+    raw.rpop(text + b"list-other")
+    raw.persist(retired(text + b"bad-other"))
+    raw.setrange(retired(text + b"large-other"), (17 << 20) - 1, "y")
+    raw.hset(new + b"bad-again", "text", "bad-again")
+    raw.set(earlier, "another")
+    aside = "a record that cannot be mapped: "
+    assert judged(two, tool.directory) == {
+        "{t}:text:hash-gone": "lost: it is gone",
+        "{t}:text:hash-other": "different: its member text is another one",
+        "{t}:text:list-gone": "lost: it is gone",
+        "{t}:text:list-other": "different: it had 2 elements and has 1",
+        "{t}:text:bad-gone": f"lost: {aside}it is gone",
+        "{t}:text:bad-other": f"different: {aside}its expiry is gone",
+        "{t}:text:bad-again": f"extra: {aside}something is in its place",
+        "{t}:text:large-gone": f"lost: {aside}it is gone",
+        "{t}:text:large-other": f"different: {aside}its value is another one",
+        "migrator:old:0000_earlier:{x}": "different: its value is another one",
+    }
+
+
+def test_what_was_adopted_is_looked_at_too(server, two, tmp_path):
+    tool, adopted = tool_for(server, tmp_path, KEYS), two[1].in_database(2)
+    for name in (b"bad-same", b"bad-other", b"a"):
+        put_both(two, server, b"{t}:text:" + name, name)
+    targets = [b"{t}:hash:" + name for name in (b"bad-same", b"bad-other", b"a", b"z-same", b"z-gone", b"z-other")]
+    for target in targets:
+        put_both(two, server, target, {b"text": b"older"})
+    begun(server, tool)
+    contracted(server, tool)
+    for target in targets:
+        two[0].one(target, "COPY", target, target, "DB", 2)
+    assert judged(two, tool.directory, adopted=adopted) == {}
+    gone = "in the backup of what was there before: it is gone"
+    assert judged(two, tool.directory) == {target.decode(): f"lost: {gone}" for target in targets}
+
+    server.raw.hset("{t}:hash:bad-other", "text", "another")
+    adopted.one(b"", "DEL", b"{t}:hash:z-gone")
+    adopted.one(b"", "HSET", b"{t}:hash:z-other", "text", "another")
+    assert judged(two, tool.directory, adopted=adopted) == {
+        "{t}:hash:z-gone": f"lost: {gone}",
+        "{t}:hash:z-other": "different: in the backup of what was there before: its member text is another one",
+        "{t}:text:bad-other": "different: under the name of its target: its member text is another one",
+    }
+
+
+def test_of_members_what_no_mapping_is_about_is_looked_at_too(server, two, tmp_path):
+    tool = tool_for(server, tmp_path, MEMBERS)
+    put_both(two, server, b"{t}:times:x", {b"bad": b"soon", b"good": b"1"}, 10**9)
+    for name in (b"gone", b"same", b"other"):
+        put_both(two, server, b"{t}:times:list-" + name, [b"a", b"list"])
+    contracted(server, tool)
+    assert judged(two, tool.directory) == {}
+
+    raw = server.raw
+    raw.hset(retired(b"{t}:times:x"), "bad", "later")
+    raw.persist(retired(b"{t}:times:x"))
+    raw.delete("{t}:times:list-gone")
+    raw.rpush("{t}:times:list-other", "c")
+    raw.set("{t}:sorted:z", "nobody's")
+    aside = "a record that cannot be mapped: "
+    assert judged(two, tool.directory) == {
+        "{t}:times:x": f"different: {aside}its expiry is another one",
+        "{t}:times:x bad": f"different: {aside}its value is another one",
+        "{t}:times:list-gone": "lost: it is gone",
+        "{t}:times:list-other": "different: it had 2 elements and has 3",
+        "{t}:times:z": "extra: it is no zset",
+    }
+
+
+@pytest.mark.parametrize("source", [KEYS, SAME_NAME], ids=["two names", "one"])
+def test_what_does_not_move_comes_through_a_rehearsal(server, tmp_path, source):
+    tool, snapshot = tool_for(server, tmp_path, source), tmp_path / "s.ndjson"
+    text, target = b"{t}:text:", b"{t}:text:" if source == SAME_NAME else b"{t}:hash:"
+    for n in range(10):
+        put(server, text + b"%d" % n, b"text %d" % n)
+        put(server, target + b"native-%d" % n, {b"id": b"native-%d" % n, b"text": b"a hash already"}, px=10**9)
+    put(server, text + b"bad", b"bad", px=10**9)
+    put(server, text + b"large", b"x" * (17 << 20))
+    put(server, text + b"list", [b"a", b"list"])
+    if target != text:
+        put(server, target + b"0", {b"id": b"older"})
+    begun(server, tool)
+    Shell(server, tool.directory)("snapshot", "take", str(snapshot), "--live-values")
+    report = rehearsed(tool.directory, snapshot, "--kill-every", "0.1s", "--writers", "1", exit=32)
+    assert (report["lost"], report["extra"], report["different"], report["differences"]) == (0, 0, 0, [])
+    assert (report["stopped"], report["rejected"]) == (None, 3)
+    assert report["compared"] >= 23
 
 
 LARGE: dict[bytes, Any] = {

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from migrator.client import Client, connect
@@ -18,7 +19,7 @@ from migrator.engine.observe import Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
 from migrator.errors import MigratorError, RefusedError
-from migrator.ledger import Entry
+from migrator.ledger import Entry, Ledger
 from migrator.models import RehearsalReport, Stopped
 from migrator.moves.loader import Module, Modules
 from migrator.rehearsal.hunt import Hunter, environment
@@ -27,6 +28,10 @@ from migrator.rehearsal.scratch import PATIENCE, Source, copied, version
 from migrator.rehearsal.stage import Stage, stage
 from migrator.rehearsal.standing import half_way
 from migrator.rehearsal.writers import Account, Settings
+from migrator.snapshot import backup
+from migrator.snapshot.embedded import EmbeddedServer
+from migrator.snapshot.load import load_lines
+from migrator.snapshot.places import Places
 
 _WRITER_SECONDS = 60.0
 _QUARANTINED = 32
@@ -68,7 +73,8 @@ class Rehearsal:
                 hunter = Hunter(client, self._names, self._modules, own, there.home,
                                 self._hardship.every, self._stop.check)  # fmt: skip
                 accounts = self._told(there, hunter, url, chosen)
-                judge = self._judged(before, client, chosen, accounts)
+                with self._adopted(client, there.home / "backup", chosen) as adopted:
+                    judge = self._judged(before, client, adopted, chosen, accounts)
         report = self._report(loaded, server, hunter, accounts, judge)
         return report.model_copy(update={"seconds": round(time.monotonic() - begun, 1)})
 
@@ -170,9 +176,27 @@ class Rehearsal:
 
     # The end.
 
-    def _judged(self, before: Client, after: Client, chosen: Sequence[Module], accounts: Sequence[Account]) -> Judge:
+    @contextmanager
+    def _adopted(self, client: Client, base: Path, chosen: Sequence[Module]) -> Iterator[Client | None]:
+        """What was under the names of targets before, as the last backups of it have it, on a server of its own."""
+        entries = {} if self._stopped else Ledger(client, self._names).entries() or {}
+        saved = [base / Path(name).name for module in chosen if module.id in entries
+                 and (name := entries[module.id].adopted)]  # fmt: skip
+        if not saved:
+            yield None
+            return
+        with EmbeddedServer(tcp=False) as server:
+            places = Places(connect(server.socket_url, patience=PATIENCE))
+            for path in saved:
+                load_lines(backup.lines(path), places.first, empty=True)
+            yield places.of(client.db)
+
+    def _judged(
+        self, before: Client, after: Client, adopted: Client | None, chosen: Sequence[Module],
+        accounts: Sequence[Account],
+    ) -> Judge:  # fmt: skip
         told = [told for account in accounts for told in account.told]
-        judge = Judge(before, after, self._names, chosen, told)
+        judge = Judge(before, after, self._names, chosen, told, adopted)
         if self._stopped is None:
             judge.all()
         for account in accounts:
