@@ -86,6 +86,23 @@ def test_accepted_members_stay_under_the_retired_name_and_come_back(client, tmp_
     assert after.expires == before.expires
 
 
+def test_a_collection_of_accepted_members_alone_keeps_its_expiry_and_those_of_its_fields(client, tmp_path):
+    tool, key = tool_for(client, tmp_path, MEMBERS), b"{t}:times:a"
+    shell = Shell(client, tool.directory)
+    put(client, key, {b"bad": b"soon", b"mortal": b"17"}, px=600_000)
+    client.raw.execute_command("HPEXPIRE", key, 500_000, "FIELDS", 1, "mortal")
+    fields = client.raw.execute_command("HPEXPIRETIME", key, "FIELDS", 1, "mortal")
+    before = seen(client, key)
+    tool.apply(exit=32)
+    shell("quarantine", "accept", "0001", "--all")
+    tool.apply(through="contract")
+    assert set(picture(client)) == set()
+    assert tool.rollback(to="pending") == "pending"
+    assert seen(client, key).expires == before.expires
+    assert client.raw.execute_command("HPEXPIRETIME", key, "FIELDS", 1, "mortal") == fields
+    assert client.raw.execute_command("HGET", key, "bad") == b"soon"
+
+
 def test_a_key_stands_for_all_that_is_listed_of_it(server, tmp_path):
     shell = Shell(server, write(tmp_path / "migrations", MEMBERS))
     for key in (b"{t}:times:a", b"{t}:times:b"):

@@ -39,6 +39,16 @@ def test_what_a_failover_takes_back_of_putting_back_is_put_back_again(tool, cont
     assert (len(done), picture(tool.place)) == (2, contracted)
 
 
+def test_a_key_of_the_new_type_under_the_old_name_is_somebodys_own_and_stays(tool):
+    """And one of the old type under the new name: neither is a record in one of the shapes."""
+    tool.apply(through="contract")
+    put(tool.place, TEXT + b"mine", {b"a": b"hash"})
+    put(tool.place, b"{t}:hash:mine", b"a string")
+    tool.restore()
+    assert tool.place.raw.hgetall(TEXT + b"mine") == {b"a": b"hash"}
+    assert tool.place.raw.get(b"{t}:hash:mine") == b"a string"
+
+
 def test_what_a_failover_takes_back_of_discarding_is_discarded_again(tool, contracted, monkeypatch):
     done = failover_after(monkeypatch, restore, "_discard", lambda: put(tool.place, TEXT + b"late", b"late"))
     assert tool.restore() == "pending"

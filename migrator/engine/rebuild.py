@@ -4,13 +4,13 @@ the inverse of the mapping elsewhere. Later creations and deletions are kept."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from migrator.client import Arg, checked
+from migrator.client import Arg, ResponseError, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import compare
@@ -106,15 +106,32 @@ def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:
     if not accepted:
         return
     kind, retired = family.kinds["old"], family.retired(pair)
+    anew = not run.client.one(pair.old, "EXISTS", pair.old)
     for line in dump.collection(run.client, run.client.db, kind, retired, pair.key.raw):
-        words: list[tuple[Arg, ...]] = []
-        for name, value in line_members(family, line):
-            if name in accepted:
-                wire = member_to_wire(kind, value)
-                words.append({"hash": ("HSETNX", pair.old, name, wire), "set": ("SADD", pair.old, name),
-                              "zset": ("ZADD", pair.old, "NX", wire, name)}[kind])  # fmt: skip
+        members = {name: member_to_wire(kind, v) for name, v in line_members(family, line) if name in accepted}
+        words: list[tuple[Arg, ...]] = [
+            {"hash": ("HSETNX", pair.old, name, wire), "set": ("SADD", pair.old, name),
+             "zset": ("ZADD", pair.old, "NX", wire, name)}[kind]
+            for name, wire in members.items()
+        ]  # fmt: skip
+        if words and anew and line.expires_at is not None:
+            words.insert(1, ("PEXPIREAT", pair.old, line.expires_at))  # in one step with what makes the collection
+        if words and kind == "hash":
+            words += _field_expiries(run, pair.old, retired, members)
         if words:
             guarded(run, run.guard("reverting"), words)
+            anew = False
+
+
+def _field_expiries(run: Run, key: bytes, retired: bytes, members: Mapping[bytes, bytes]) -> Iterator[tuple[Arg, ...]]:
+    """What gives fields the expiry of their own that they have under the retired name, unless others are there."""
+    found = run.client.run_one(retired, "HPEXPIRETIME", retired, "FIELDS", len(members), *members)
+    if isinstance(found, ResponseError):
+        return  # a server that knows no such thing
+    there = run.client.one(key, "HMGET", key, *members)
+    for (name, wire), at, value in zip(members.items(), found, there, strict=True):
+        if at >= 0 and value in (None, wire):
+            yield ("HPEXPIREAT", key, at, "FIELDS", 1, name)
 
 
 def line_members(family: Family, line: Line) -> list[Member]:

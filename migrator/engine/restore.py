@@ -16,6 +16,7 @@ from migrator.engine.run import Run
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
+from migrator.keys import Kind
 from migrator.moves.family import Family
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup, directory_for
@@ -99,14 +100,12 @@ def _discard_all(run: Run, where: Path) -> None:
 
 def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
     """Saves and removes both shapes as they are now, under their names as they are now."""
-    kinds = (family.kinds["old"], family.kinds["new"])
 
     def step(visit: Visit) -> Iterator[Progress]:
         gone: list[bytes] = []
         for key in visit.keys:
-            if not (family.has_old(key) or family.has_new(key)):
-                continue
-            kind = run.client.one(key, "TYPE", key).decode()
+            kinds = _kinds(family, key)
+            kind = run.client.one(key, "TYPE", key).decode() if kinds else ""
             if kind not in kinds:
                 continue
             lines = (
@@ -124,6 +123,14 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
     for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
         Walk(run, f"discard-{number}-{side}", glob, step, count=PAGE_COLLECTIONS, resume=False).all()
     saving.finish()
+
+
+def _kinds(family: Family, key: bytes) -> set[Kind]:
+    """What a key of that name has to be, to be a record in one of the shapes: of another type it is somebody's own."""
+    old, new = family.has_old(key), family.has_new(key)
+    if family.same_name and (old or new):
+        return {*family.kinds.values()}
+    return {kind for kind, has in ((family.kinds["old"], old), (family.kinds["new"], new)) if has}
 
 
 def _retired_back(run: Run, family: Family, number: int) -> None:
