@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migrator.adapters import AsyncMemoryJobs, Code, Deleted, Done, Job, Jobs, MemoryJobs, NotDone, SetAside
+from migrator.adapters import AsyncMemoryJobs, Code, Deleted, Done, Job, Jobs, MemoryJobs, NotDone, PassedOver, SetAside
 from tests.adapters.flavours import Awaited, init, module_of
 from tests.adapters.jobs import OTHER, WORKER, Raw, jobs_tool
 from tests.support import guid
@@ -180,4 +180,8 @@ def test_memory_has_a_clock_of_its_own(in_memory):
         answer = jobs.claim_job(guid(1), WORKER)
         assert answer == NotDone(code) if code else isinstance(answer, Done)
     now[0] += 60_000_000
-    assert [job.id for job in jobs.recover(60)] == [guid(1)]
+    jobs.running.update({b"junk": 1.0, guid(2).encode(): 1.0})
+    recovered = jobs.recover(60)
+    assert [job.id for job in recovered] == [guid(1)]
+    assert recovered.passed_over == [PassedOver(b"junk", "junk")]
+    assert jobs.running == {b"junk": 1.0}

@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.adapters import Code, Done, Jobs
-from tests.adapters.flavours import OLD_IS_TRUE, flavour, init, module_of, through
+from migrator.adapters import Code, Done, Jobs, PassedOver
+from migrator.adapters.jobs import core
+from migrator.errors import Unmappable
+from migrator.records.job.edit import edit_job
+from tests.adapters.flavours import BOTH, OLD_IS_TRUE, flavour, init, module_of, through
 from tests.adapters.jobs import CROSSED, OTHER, WORKER, code, jobs, raw, tool
-from tests.support import guid, put
+from tests.support import guid, job, put
 
 __all__ = ["flavour", "jobs", "raw", "tool"]
 
@@ -131,6 +134,94 @@ def test_a_job_whose_worker_is_gone_is_recovered_and_the_worker_comes_too_late(c
         for number in (1, 2, 3):
             jobs.delete(guid(number))
         client.raw.delete(raw.running_key)
+
+
+@CROSSED
+def test_what_cannot_be_recovered_keeps_nothing_else_and_is_told(client, tool, jobs, raw, monkeypatch):
+    stuck, bad, two, full = guid(1), guid(4), guid(5), guid(6)
+    for stage in through(tool, monkeypatch):
+        jobs.create(stuck, "n")
+        assert jobs.claim(WORKER).job.id == stuck, stage
+        # What an old application writes over a hash after the sweep is a string; any other type is wrong in any phase.
+        put(client, raw.key(bad), job(bad, status=300) if stage == "swept" else [b"a list"])
+        want = {b"junk": "junk", bad.encode(): "type"}
+        if stage in BOTH:
+            for key in (raw.key(two), raw.staged(two)):
+                put(client, key, {b"Id": two.encode(), b"Status": b"300"})
+            want[two.encode()] = "two"
+        if stage in OLD_IS_TRUE:
+            raw.lay(full, None, status=300, version=10**18 - 1)
+            want[full.encode()] = "DESERIALIZATION_ERROR"
+        elif stage != "swept":
+            raw.lay(full, None, status=300)
+            want[full.encode()] = "UNMOVED"
+        left = {member: number + 0.5 for number, member in enumerate(want)}
+        client.raw.zadd(raw.running_key, left)
+        for page in (100, 2):  # of what is passed over there is more than a page
+            monkeypatch.setattr(core, "_STUCK_PAGE", page)
+            client.raw.zadd(raw.running_key, {stuck: 9})
+            recovered = jobs.recover(3600)
+            assert [job.id for job in recovered] == [stuck], stage
+            assert {one.member: one.why for one in recovered.passed_over} == want, stage
+            assert raw.running() == left, stage
+            assert jobs.claim(OTHER).job.id == stuck, stage
+        # Put right, it is recovered like any other.
+        for key in (raw.key(bad), raw.staged(bad)):
+            client.raw.delete(key)
+        jobs.create(bad, "n")
+        jobs.claim_job(bad, WORKER)
+        client.raw.zadd(raw.running_key, {bad: 1})
+        assert [job.id for job in jobs.recover(3600)] == [bad], stage
+        for id in (stuck, bad):
+            jobs.delete(id)
+        for key in (raw.running_key, raw.key(two), raw.staged(two), raw.key(full), raw.staged(full)):
+            client.raw.delete(key)
+
+
+@CROSSED
+def test_a_job_whose_version_can_go_no_higher_does_not_block_the_queue(client, tool, jobs, raw, monkeypatch):
+    full, good, last = guid(1), guid(2), 10**18 - 1
+    for stage in through(tool, monkeypatch):
+        jobs.create(full, "n")
+        if stage in OLD_IS_TRUE:
+            raw.lay(full, None, version=last)
+        else:
+            (key,) = (key for key in (raw.key(full), raw.staged(full)) if client.raw.type(key) == b"hash")
+            client.raw.hset(key, b"Version", b"%d" % last)
+        client.raw.zadd(raw.queue_key, {full: 1})
+        jobs.create(good, "n")
+        assert jobs.claim(OTHER).job.id == good, stage
+        assert {one.member: one.why for one in jobs.set_aside()} == {full.encode(): "DESERIALIZATION_ERROR"}, stage
+        assert code(jobs.update(full, {"Name": "x"}, version=last)) is Code.DESERIALIZATION_ERROR, stage
+        assert (jobs.get(full).job.status, jobs.get(full).job.version) == (100, last), stage
+        for id in (full, good):
+            jobs.delete(id)
+
+
+@CROSSED
+def test_a_job_that_the_mapping_does_not_take_once_it_is_changed_blocks_nothing(client, tool, jobs, raw, monkeypatch):
+    bad, good = guid(1), guid(2)
+
+    def edit(text, was, becomes):
+        if was[b"Id"] == bad.encode():
+            raise Unmappable("not like this")
+        return edit_job(text, was, becomes)
+
+    monkeypatch.setattr(core, "edit_job", edit)
+    for step in (None, "expand"):
+        if step:
+            tool.apply(through=step)
+        for number, id in enumerate((bad, good)):
+            raw.lay(id, number)
+        assert jobs.claim(WORKER).job.id == good, step
+        assert {one.member: one.why for one in jobs.set_aside()} == {bad.encode(): "DESERIALIZATION_ERROR"}, step
+        raw.lay(bad, None, status=300)
+        client.raw.zadd(raw.running_key, {bad: 1, good: 2})
+        recovered = jobs.recover(3600)
+        assert [job.id for job in recovered] == [good], step
+        assert recovered.passed_over == [PassedOver(bad.encode(), "DESERIALIZATION_ERROR")], step
+        for id in (bad, good):
+            jobs.delete(id)
 
 
 @pytest.mark.parametrize("through_step", ["expand", "switch", "contract"])

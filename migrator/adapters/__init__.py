@@ -8,7 +8,7 @@ Deletions of members are counted in the marker while a backfill runs, which then
 
 from migrator.adapters.jobs.jobs import AsyncJobs, Jobs
 from migrator.adapters.jobs.memory import AsyncMemoryJobs, MemoryJobs
-from migrator.adapters.jobs.model import Code, Deleted, Done, Job, NotDone, SetAside
+from migrator.adapters.jobs.model import Code, Deleted, Done, Job, NotDone, PassedOver, Recovered, SetAside
 from migrator.adapters.members import AsyncMembers, Members
 from migrator.adapters.outcomes import KEEP, Batch, Found, Keep, Missing, Removed, UncertainError, Unmoved, Written
 from migrator.adapters.records import AsyncRecords, Records
@@ -20,6 +20,6 @@ from migrator.phases.announced import PROTOCOL, Announced, announced
 __all__ = [
     "KEEP", "PROTOCOL", "Announced", "AsyncJobs", "AsyncMembers", "AsyncMemoryJobs", "AsyncRecords", "AsyncTimestamps",
     "Batch", "Code", "Deleted", "Done", "Found", "Job", "Jobs", "Keep", "Mark", "Members", "MemoryJobs", "Missing",
-    "NotDone", "Records", "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError", "Unmoved", "Written",
-    "announced", "load",
+    "NotDone", "PassedOver", "Records", "Recovered", "Removed", "SetAside", "Stamp", "Timestamps", "UncertainError",
+    "Unmoved", "Written", "announced", "load",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from migrator.adapters.core import Call, Patience, Steps
+from migrator.adapters.outcomes import UnfitError
 from migrator.client import Arg, Reply
 from migrator.errors import LedgerBackwardsError, MigratorError, RefusedError, UsageError
 from migrator.keys import SLOTS, slot_of
@@ -165,8 +166,8 @@ class Bridge:
                 next="run: migrator init; if it was there before, see the runbook 'resume after a crash'",
             )
         says, following = _REFUSALS[word]
-        what = says.format(*more, id=self.id, key=key)
-        return RefusedError(f"{what}; nothing was written", next=following)
+        what = f"{says.format(*more, id=self.id, key=key)}; nothing was written"
+        return UnfitError(what, word, next=following) if word in _UNFIT else RefusedError(what, next=following)
 
 
 _REFUSALS = {
@@ -185,6 +186,7 @@ _REFUSALS = {
     ),
     "type": ("{key!r}: one of its keys is a {0}, not what its template says", "see it with: migrator verify"),
 }
+_UNFIT = ("two", "type")  # about one record; the others are about all
 
 
 def _untagged(name: str) -> str:

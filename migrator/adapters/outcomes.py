@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from migrator.errors import UnreachableError
+from migrator.errors import RefusedError, UnreachableError
 
 
 class Keep(Enum):
@@ -68,3 +68,11 @@ class Batch:
 
 class UncertainError(UnreachableError):
     """The connection was lost in the middle of a write: it may have happened, or not. Read before writing again."""
+
+
+class UnfitError(RefusedError):
+    """One record is not what its template says. `why`: "type" (a key of another type), "two" (two new records)."""
+
+    def __init__(self, message: str, why: str, *, next: str) -> None:
+        super().__init__(message, next=next)
+        self.why = why

@@ -70,6 +70,8 @@ local function perform(op, key, id, text)
   if not job then return 'DESERIALIZATION_ERROR' end
   local why = not op.create and barred(op, job, id)
   if why then return why, job end
+  -- One more would have more digits than `whole` reads, and the job could not be changed ever again.
+  if job.Version == '999999999999999999' then return 'DESERIALIZATION_ERROR' end
   local first, last = op.first, op.last
   if op.finals >= op.final and tonumber(job.RetryCount) >= tonumber(job.MaxRetries) then
     first, last = op.final, op.finals

@@ -8,7 +8,7 @@ called again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migrator.adapters.bridge import Answer, Bridge
@@ -107,9 +107,11 @@ class ClaimCore(JobsCore):
         step = Read(self.pair(id), epoch, shape == b"new", items, None)
         try:
             job = self.mapped(step.pair, new=step.new, items=items)
-        except Unmappable:
-            return (yield from self.shelve(step, head, Code.DESERIALIZATION_ERROR.value, None))
-        changed = rules.apply(rules.claim(around.worker), job, micros, None)
+            changed = rules.apply(rules.claim(around.worker), job, micros, None)
+            if not isinstance(changed, Code):
+                done = yield from self.commit(replace(step, job=job), changed, head)
+        except Unmappable:  # it is none of the mapping's, or would be none
+            changed = Code.DESERIALIZATION_ERROR
         if changed is Code.RETRY_DELAY:
             due = rules.due_ticks(job) / rules.TICKS
             moved = yield from self.shelve(step, head, changed.value, due)
@@ -117,7 +119,6 @@ class ClaimCore(JobsCore):
             return moved
         if isinstance(changed, Code):
             return (yield from self.shelve(step, head, changed.value, None))
-        done = yield from self.commit(Read(step.pair, epoch, step.new, items, job), changed, head)
         if isinstance(done, Done):
             around.jobs.append(done.job)
         return isinstance(done, Done)

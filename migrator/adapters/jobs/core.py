@@ -9,8 +9,21 @@ from typing import Any, cast
 from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Patience, Steps
 from migrator.adapters.jobs import rules
-from migrator.adapters.jobs.model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of, read_aside
+from migrator.adapters.jobs.model import (
+    Code,
+    Deleted,
+    Done,
+    Fields,
+    Job,
+    NotDone,
+    PassedOver,
+    Recovered,
+    SetAside,
+    id_of,
+    read_aside,
+)
 from migrator.adapters.jobs.rules import Changed, Operation
+from migrator.adapters.outcomes import UnfitError
 from migrator.client import Arg
 from migrator.errors import Unmappable, UsageError
 from migrator.moves import KeyMove
@@ -21,6 +34,7 @@ from migrator.records.scores import format_score
 
 _STUCK_PAGE = 100
 _NOT_RUNNING = (Code.JOB_NOT_FOUND, Code.WRONG_STATUS)
+_GONE = tuple(code.value for code in _NOT_RUNNING)  # from the index of those in progress
 _CODES = {b"none": Code.JOB_NOT_FOUND, b"exists": Code.JOB_CREATE_FAILED, b"unmoved": Code.UNMOVED}
 
 
@@ -149,9 +163,9 @@ class JobsCore:
         word = answer.rest[0]
         return Deleted(answer.epoch) if word == b"done" else NotDone(_CODES[word], answer.epoch)
 
-    def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[list[Job]]:
+    def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[Recovered]:
         """Pass by pass over those in progress for so long; what stays in the index is passed over."""
-        operation, found, stays = rules.recover(seconds, retry_ms), list[Job](), 0
+        operation, found, stays = rules.recover(seconds, retry_ms), Recovered(), 0
         while len(found) < limit:
             page = min(_STUCK_PAGE, limit - len(found))
             answer = yield from self.ask((), "adapter_jobs_stuck", (repr(seconds), stays, page), writes=False)
@@ -159,17 +173,25 @@ class JobsCore:
                 done = yield from self._recover_one(member, operation)
                 if isinstance(done, Job):
                     found.append(done)
-                stays += done is None
+                elif done not in _GONE:
+                    stays += 1
+                    if done != Code.NOT_STUCK.value:
+                        found.passed_over.append(PassedOver(member, done))
             if len(answer.rest[0]) < page:
                 break
         return found
 
-    def _recover_one(self, member: bytes, operation: Operation) -> Steps[Job | bool | None]:
-        """The job; True if its member is gone from the index; None if it stays there."""
+    def _recover_one(self, member: bytes, operation: Operation) -> Steps[Job | str]:
+        """The job, or why not. What is wrong with one is no reason to leave the others."""
         if id_of(member) != member:
-            return None
-        done = yield from self.do(member, operation)
-        return done.job if isinstance(done, Done) else (done.code in _NOT_RUNNING or None)
+            return "junk"
+        try:
+            done = yield from self.do(member, operation)
+        except Unmappable:
+            return Code.DESERIALIZATION_ERROR.value
+        except UnfitError as error:
+            return error.why
+        return done.job if isinstance(done, Done) else done.code.value
 
     def set_aside(self) -> Steps[list[SetAside]]:
         flat: dict[bytes, bytes] = {}

@@ -9,7 +9,18 @@ from typing import ParamSpec, TypeVar
 
 from migrator.adapters.core import Steps
 from migrator.adapters.jobs import rules
-from migrator.adapters.jobs.model import Code, Deleted, Done, Fields, Job, NotDone, SetAside, id_of
+from migrator.adapters.jobs.model import (
+    Code,
+    Deleted,
+    Done,
+    Fields,
+    Job,
+    NotDone,
+    PassedOver,
+    Recovered,
+    SetAside,
+    id_of,
+)
 from migrator.adapters.jobs.rules import Operation
 from migrator.adapters.jobs.store import AsyncStore, Core, Store
 
@@ -96,8 +107,8 @@ class MemoryCore:
         return None
 
     @_alone
-    def recover(self, seconds: float, retry_ms: int, limit: int) -> list[Job]:
-        operation, found = rules.recover(seconds, retry_ms), list[Job]()
+    def recover(self, seconds: float, retry_ms: int, limit: int) -> Recovered:
+        operation, found = rules.recover(seconds, retry_ms), Recovered()
         with self._lock:
             now = self._clock()
             for member in rules.heads_of(self.running, now // 1_000_000 - seconds):
@@ -106,8 +117,12 @@ class MemoryCore:
                 done = self._change(member, operation, now)
                 if isinstance(done, Done):
                     found.append(done.job)
+                elif id_of(member) != member:
+                    found.passed_over.append(PassedOver(member, "junk"))
                 elif done.code in (Code.JOB_NOT_FOUND, Code.WRONG_STATUS):
                     del self.running[member]
+                else:
+                    found.passed_over.append(PassedOver(member, done.code.value))
         return found
 
     @_alone

@@ -35,7 +35,7 @@ class Code(Enum):
     JOB_NOT_CLAIMED = "JOB_NOT_CLAIMED"
     """Nothing in the queue is due."""
     DESERIALIZATION_ERROR = "DESERIALIZATION_ERROR"
-    """What lies there is no job: it is in quarantine, or will be."""
+    """What lies there is no job (it is in quarantine, or will be), or its version can go no higher."""
     UNMOVED = "UNMOVED"
     """Only the old shape has it, after the switch: see the outcome `Unmoved`."""
     RETRY = "RETRY"
@@ -139,6 +139,24 @@ class SetAside:
     why: str
     score: float
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A member of the index of jobs in progress that cannot be recovered as it is. It stays there, and is tried again.
+
+    `why`: as for `SetAside`."""
+
+    member: bytes
+    why: str
+
+
+class Recovered(list[Job]):
+    """Jobs that were recovered, as they are now; and what lay in the same index for as long, and could not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed_over: list[PassedOver] = []
 
 
 def guid(text: Id, what: str = "job id") -> bytes:

@@ -20,6 +20,7 @@ from migrator.records.ticks import UNIX_EPOCH_TICKS, ticks_to_iso
 QUEUED, SCHEDULED, IN_PROGRESS, COMPLETED, FAILED, CANCELED = (b"%d" % n for n in range(100, 700, 100))
 WAITING = (QUEUED, SCHEDULED)
 TICKS = 10_000_000  # in a second
+_LAST_VERSION = 10**18 - 1  # one more has more digits than are read as a number
 _GIVEN_UP = error_object(b"Job failed after maximum retries")
 
 
@@ -142,6 +143,8 @@ def apply(operation: Operation, job: Fields | None, micros: int, since: float | 
     had = job or {}
     if job is not None and (code := _barred(operation, job, micros, since)) is not None:
         return code
+    if version_of(had) == _LAST_VERSION:
+        return Code.DESERIALIZATION_ERROR
     fields = dict(had)
     for name, value in _chosen(operation, had):
         if value is When.NONE:

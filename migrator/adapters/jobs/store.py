@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from migrator.adapters.core import Steps
 from migrator.adapters.jobs import words
-from migrator.adapters.jobs.model import Deleted, Done, Id, Job, NotDone, SetAside, guid
+from migrator.adapters.jobs.model import Deleted, Done, Id, Job, NotDone, Recovered, SetAside, guid
 from migrator.adapters.jobs.rules import Operation
 from migrator.adapters.jobs.words import Seconds, Text
 
@@ -22,7 +22,7 @@ class Core(Protocol):
     def do(self, id: bytes, operation: Operation) -> Steps[Done | NotDone]: ...
     def claim(self, worker: bytes) -> Steps[Done | NotDone]: ...
     def claim_many(self, worker: bytes, most: int) -> Steps[list[Job]]: ...
-    def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[list[Job]]: ...
+    def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[Recovered]: ...
     def delete(self, id: bytes) -> Steps[Deleted | NotDone]: ...
     def set_aside(self) -> Steps[list[SetAside]]: ...
     def put_back(self, member: bytes) -> Steps[bool]: ...
@@ -97,10 +97,11 @@ class Store:
         """Canceled (600), if it is waiting or in progress; whoever works on it is refused later. WRONG_STATUS."""
         return self._run(self._core.do(*words.canceled(id, version)))
 
-    def recover(self, stuck_for: Seconds, *, retry_in: Seconds = 0, limit: int = 100) -> list[Job]:
+    def recover(self, stuck_for: Seconds, *, retry_in: Seconds = 0, limit: int = 100) -> Recovered:
         """Jobs in progress for `stuck_for` seconds or longer, at most `limit`, as they are now: scheduled again in
         `retry_in` seconds, or failed where no retry is left. Their workers can no longer complete them. Only those in
-        the index of jobs in progress are found; whole seconds count."""
+        the index of jobs in progress are found; whole seconds count. A member that is no job, or cannot be read or
+        changed, does not keep the others: it stays in that index, and `passed_over` of the list names it."""
         return self._run(
             self._core.recover(
                 words.millis(stuck_for, "stuck_for") / 1000, words.millis(retry_in, "retry_in"), words.limit_of(limit)
@@ -180,7 +181,7 @@ class AsyncStore:
         """See `Jobs.cancel`."""
         return await self._run(self._core.do(*words.canceled(id, version)))
 
-    async def recover(self, stuck_for: Seconds, *, retry_in: Seconds = 0, limit: int = 100) -> list[Job]:
+    async def recover(self, stuck_for: Seconds, *, retry_in: Seconds = 0, limit: int = 100) -> Recovered:
         """See `Jobs.recover`."""
         return await self._run(
             self._core.recover(
