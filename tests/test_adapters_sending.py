@@ -105,6 +105,15 @@ def test_refusals_that_do_not_mend_are_said_at_once():
         assert says in str(end)
 
 
+def test_where_asking_is_refused_that_is_told_unless_the_script_ran_all_the_same():
+    send = Send(Call(script("adapter_put"), (b"k",), (), writes=True), node="127.0.0.1:1")
+    no, moved, failed = ResponseError("NOPERM asking"), MovedError("7 127.0.0.1:2"), ResponseError("ERR half-way")
+    for last, counts in ((moved, no), (failed, failed), ([b"ok"], [b"ok"])):
+        assert send.outcome([no, last]) == counts
+        assert send.outcome([b"OK", last]) is last
+    assert "+asking" in outcome([no], writes=True)[1].next
+
+
 def test_a_slot_on_the_move_is_for_the_caller():
     assert outcome([TryAgainError("x")], writes=True)[1] == [b"try-again"]
 
@@ -132,6 +141,17 @@ def test_a_reply_that_is_lost(through_proxy):
         records.put({b"text": b"2"}, id="a")
     assert server.raw.get(b"{t}:text:a") == b"2"  # it had; and the adapter works on
     assert isinstance(records.put({b"text": b"3"}, id="a"), Written)
+
+
+def call(flavour, function, *words):
+    """Something of a client or a driver, awaited if it has to be."""
+    if flavour.how == "sync":
+        return function(*words)
+
+    async def awaited():
+        return await function(*words)
+
+    return flavour._runner.run(awaited())
 
 
 def test_a_flushed_script_cache_is_no_obstacle(flavour, client, tmp_path):
@@ -180,6 +200,37 @@ def test_a_slot_that_moves_is_followed(flavour, cluster, tmp_path, monkeypatch):
     behind.finish_move(slot, source, target)
     assert isinstance(records.put({b"text": b"4"}, id="new"), Written)  # MOVED
     assert records.get(id="a").value[b"text"] == b"3"
+
+
+@ALL_FOUR
+def test_who_may_not_ask_is_told_so_and_later_calls_get_their_own_answers(flavour, cluster, tmp_path):
+    """ASKING is refused, and the script's own answer comes after that: unread, it would answer the next call."""
+    tool = tool_for(cluster, tmp_path, KEYS)
+    init(tool)
+    for name in (b"a", b"b"):
+        put(cluster, b"{t}:text:" + name, name)
+    slot, behind = slot_of(b"{t}:x"), cluster.behind
+    source = behind.owner(slot)
+    target = next(node for node in behind.primaries() if node is not source)
+    for node in behind.nodes:
+        node.command("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-asking")
+    try:
+        client = flavour.client(cluster, username="app", password="pw")
+        records = flavour.adapt("Records", client, module_of(tool))
+        behind.begin_move(slot, source, target)
+        while behind.move_keys(slot, source, target):
+            pass
+        for attempt in (lambda: records.get(id="a"), lambda: records.put({b"text": b"9"}, id="a")):
+            with pytest.raises(RefusedError, match=r"may not do that, and nothing was written.*asking") as caught:
+                attempt()
+            assert "+asking" in caught.value.next
+        behind.finish_move(slot, source, target)
+        for id in ("b", "a", "b"):
+            assert call(flavour, client.get, "{t}:text:" + id) == id.encode()
+            assert records.get(id=id).value == {b"id": id.encode(), b"text": id.encode()}
+    finally:
+        for node in behind.nodes:
+            node.command("ACL", "DELUSER", "app")
 
 
 def test_on_a_slot_that_moves_the_keys_of_another_phase_are_no_obstacle(flavour, cluster, tmp_path):

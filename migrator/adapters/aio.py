@@ -62,16 +62,20 @@ class AsyncDriver:
         except (*LOST, RedisClusterException) as error:
             return Lost(error, sent=False)
         sent = False
-        commands = act.commands()
+        commands, replies = act.commands(), list[Reply]()
         try:
             await _make_ready(connection)
             sent = True
             await connection.send_packed_command(packed(commands), check_health=False)
-            return [await connection.read_response(disable_decoding=True) for _ in commands][-1]
+            # Each is read, after an error too: what is left unread would be the answer to the next call.
+            while len(replies) < len(commands):
+                replies.append(await _reply(connection))
+            return act.outcome(replies)
         except ResponseError as error:
-            return error
+            return error  # while it connected
         except redis.BusyLoadingError as error:
-            return Lost(error, sent=False)
+            await connection.disconnect(nowait=True)
+            return Lost(error, sent=sent and len(replies) < len(commands) - 1)
         except LOST as error:
             await connection.disconnect(nowait=True)
             return Lost(error, sent=sent)
@@ -105,6 +109,13 @@ class AsyncDriver:
                 await manager.initialize()
         except (*LOST, RedisClusterException):
             pass  # nobody can be asked now; the next attempt will
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error
 
 
 async def _make_ready(connection: Any) -> None:

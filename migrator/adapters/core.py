@@ -69,9 +69,16 @@ class Send:
     node: str | None = None
 
     def commands(self) -> list[tuple[Arg, ...]]:
-        """In one go, on one connection; the last reply is the one that counts."""
+        """In one go, on one connection."""
         words = self.call.words(whole=self.whole)
         return [("ASKING",), words] if self.node else [words]
+
+    def outcome(self, replies: Sequence[Reply]) -> Reply:
+        """The one of their replies that counts: the script's, or why it did not run."""
+        first, last = replies[0], replies[-1]
+        if isinstance(first, ResponseError) and isinstance(last, ResponseError) and _ran_nothing(last):
+            return first
+        return last
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,8 @@ def _refused(call: Call, error: ResponseError) -> MigratorError:
     if text.startswith("NOPERM") or type(error).__name__ == "NoPermissionError" or _INSIDE.search(text):
         return RefusedError(
             f"this user may not do that, and nothing was written: {text}",
-            next="grant +@scripting, the commands of the types and the keys ~<namespace>:* in the ACL",
+            next="grant +@scripting, the commands of the types and the keys ~<namespace>:* in the ACL, "
+            "and on a cluster +asking",
         )
     if call.writes:
         return UncertainError(f"the write failed and may be done in part: {text}", next="read the record first")

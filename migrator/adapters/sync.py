@@ -63,14 +63,18 @@ class Driver:
             connection = pool.get_connection()
         except (*LOST, RedisClusterException) as error:
             return Lost(error, sent=False)
-        commands = act.commands()
+        commands, replies = act.commands(), list[Reply]()
         try:
             connection.send_packed_command(packed(commands), check_health=False)
-            return [connection.read_response(disable_decoding=True) for _ in commands][-1]
+            # Each is read, after an error too: what is left unread would be the answer to the next call.
+            while len(replies) < len(commands):
+                replies.append(_reply(connection))
+            return act.outcome(replies)
         except ResponseError as error:
-            return error
+            return error  # while it connected
         except redis.BusyLoadingError as error:
-            return Lost(error, sent=False)
+            connection.disconnect()
+            return Lost(error, sent=len(replies) < len(commands) - 1)
         except LOST as error:
             connection.disconnect()
             return Lost(error, sent=True)
@@ -100,6 +104,13 @@ class Driver:
                 manager.initialize()
         except (*LOST, RedisClusterException):
             pass  # nobody can be asked now; the next attempt will
+
+
+def _reply(connection: Any) -> Reply:
+    try:
+        return connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error
 
 
 def packed(commands: Sequence[tuple[Arg, ...]]) -> list[bytes]:
