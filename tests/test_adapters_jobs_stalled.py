@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from migrator.adapters import Code, Deleted, Done, NotDone
-from migrator.adapters.jobs import rules
+from migrator.adapters.core import Patience
+from migrator.adapters.jobs import core, rules
 from tests.adapters.flavours import STAGES, flavour, through
 from tests.adapters.jobs import CROSSED, OTHER, WORKER, jobs, raw, tool
 from tests.between import WAYS, before_a_batch
@@ -124,10 +125,11 @@ def test_step_two_writes_nothing_over_a_job_that_changed_meanwhile(client, tool,
 
 
 @CROSSED
-def test_a_job_that_keeps_changing_is_told_as_retry(client, jobs, raw):
+def test_a_job_that_keeps_changing_is_told_as_retry(client, jobs, raw, monkeypatch):
     jobs.create(guid(1), "n")
-    held = Paused(jobs, jobs._core.do(guid(1).encode(), rules.update({b"Name": b"late"}, 1)))
     patience = 0.0
+    monkeypatch.setattr(core, "Patience", lambda: Patience(clock=lambda: patience))
+    held = Paused(jobs, jobs._core.do(guid(1).encode(), rules.update({b"Name": b"late"}, 1)))
     text = raw.text(guid(1)) or b""
     while True:
         client.raw.set(raw.key(guid(1)), text + b" " * len(held.replies))

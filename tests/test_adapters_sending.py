@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import pytest
 import redis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     MovedError,
     NoScriptError,
+    OutOfMemoryError,
     ResponseError,
     TryAgainError,
 )
+from redis.retry import Retry
 
-from migrator.adapters import Found, UncertainError, Written, announced, bridge
+from migrator.adapters import Found, UncertainError, Written, announced, bridge, core
 from migrator.adapters.announce import EVERY, Herald
-from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, deliver
-from migrator.errors import RefusedError, UnreachableError
+from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, conduct, deliver
+from migrator.errors import LedgerBackwardsError, RefusedError, UnreachableError
 from migrator.keys import slot_of
 from migrator.names import Names
 from migrator.scripts import script
 from tests.adapters.flavours import ALL_FOUR, flavour, init, module_of, tool_for
 from tests.proxy import Proxy
 from tests.servers import Place
-from tests.support import KEYS, put
+from tests.support import KEYS, MEMBERS, put
 
 __all__ = ["flavour"]
 GONE = redis.ConnectionError("gone")
 
 
-def outcome(answers, *, writes):
-    """Delivers one call to a driver that gives these answers; what was asked of it, and the end."""
+def outcome(answers, *, writes, takes=0.0):
+    """Delivers one call to a driver that gives these answers, each after so many seconds; what was asked of it, and the
+    end."""
+    now = 0.0
     call = Call(script("adapter_put"), (b"k",), (), writes)
-    acts, asked, answers = deliver(call, Patience()), [], list(answers)
+    acts, asked, answers = deliver(call, Patience(clock=lambda: now)), [], list(answers)
     reply = None
     try:
         while True:
             act = acts.send(reply)
             asked.append(act)
+            now += act.seconds if isinstance(act, Pause) else takes
             reply = (answers.pop(0) if len(answers) > 1 else answers[0]) if isinstance(act, Send) else None
     except StopIteration as done:
         return asked, done.value
@@ -81,6 +88,51 @@ def test_after_five_seconds_of_that_the_error_says_that_nothing_was_written():
         assert sum(act.seconds for act in asked if isinstance(act, Pause)) == pytest.approx(PATIENCE)
 
 
+def test_the_five_seconds_are_those_of_the_clock():
+    """Three attempts of 2 s each; what an attempt takes beyond the end is said too."""
+    asked, end = outcome([Lost(GONE, sent=False)], writes=True, takes=1.0)  # and 1 s to look who owns which slot
+    assert [len(sends(asked)), sum(act.seconds for act in asked if isinstance(act, Pause))] == [3, pytest.approx(0.03)]
+    assert "in 6.0 s, and nothing was written" in str(end)
+
+
+def carried_out(steps, answers):
+    """What becomes of a method whose calls are answered like this; its announcement is due, and fails."""
+    acts, reply = conduct(steps, Call(script("adapter_announce"), (b"k",), (), writes=False)), None
+    answers = [Lost(GONE, sent=False), *answers]
+    try:
+        while True:
+            reply = answers.pop(0) if isinstance(acts.send(reply), Send) else None
+    except StopIteration as done:
+        return done.value
+    except Exception as error:
+        return error
+
+
+def test_an_error_in_a_later_step_does_not_say_that_the_whole_call_wrote_nothing():
+    def paged():
+        for _ in range(3):
+            yield Call(script("adapter_open"), (b"k",), (), writes=False)
+            yield Call(script("adapter_put"), (b"k",), (), writes=True)
+        return "all"
+
+    def in_two_steps():
+        yield Call(script("adapter_get"), (b"k",), (), writes=True)
+        yield Call(script("adapter_put"), (b"k",), (), writes=True)
+
+    ok, full = [b"ok"], ResponseError("OOM no")
+    assert carried_out(paged(), [ok] * 6) == "all"
+    assert "and nothing was written" in str(carried_out(paged(), [ok, full]))
+    assert "and nothing was written" in str(carried_out(in_two_steps(), [ok, full]))
+    assert "and nothing was written" in str(carried_out(paged(), [ok, [b"try-again"], ok, full]))
+    for error in (full, Lost(GONE, sent=True), ResponseError("NOPERM no")):
+        end = carried_out(paged(), [ok, ok, ok, ok, ok, error])
+        assert isinstance(end, UncertainError if isinstance(error, Lost) else RefusedError)
+        assert "nothing was written" not in end.message
+        assert end.message.endswith("; steps of this call that were done before it: 2")
+        assert str(end) == end.message
+    assert "this step wrote nothing" in str(carried_out(paged(), [ok, ok, ok, full]))
+
+
 def test_a_lost_read_is_sent_once_more_and_a_lost_write_is_not():
     lost = Lost(GONE, sent=True)
     asked, end = outcome([lost, [b"ok"]], writes=False)
@@ -95,6 +147,7 @@ def test_a_lost_read_is_sent_once_more_and_a_lost_write_is_not():
 def test_refusals_that_do_not_mend_are_said_at_once():
     for refusal, kind, says in (
         (ResponseError("OOM command not allowed"), RefusedError, "nothing was written"),
+        (OutOfMemoryError("command not allowed"), RefusedError, "nothing was written"),
         (ResponseError("NOPERM no"), RefusedError, "nothing was written"),
         (Lost(AuthenticationError("no"), sent=False), UnreachableError, "nothing was written"),
         (ResponseError("ERR ACL failure in script: no"), UncertainError, "in part"),
@@ -141,6 +194,67 @@ def test_a_reply_that_is_lost(through_proxy):
         records.put({b"text": b"2"}, id="a")
     assert server.raw.get(b"{t}:text:a") == b"2"  # it had; and the adapter works on
     assert isinstance(records.put({b"text": b"3"}, id="a"), Written)
+
+
+def test_members_in_pages_of_which_a_later_one_is_lost(flavour, server, tmp_path):
+    tool = tool_for(server, tmp_path, MEMBERS)
+    init(tool)
+    with Proxy(server.behind.port) as proxy:
+        behind = type("Behind", (), {"port": proxy.port, "client": lambda self, **o: redis.Redis(port=proxy.port, **o)})
+        members = flavour.make("Members", Place("", "server", server.raw, behind()), module_of(tool))
+        many = {b"m%d" % number: 1.0 for number in range(2500)}
+        set_, remove = (script(f"adapter_members_{name}").sha for name in ("set", "remove"))
+        proxy.lose_reply(lambda command: set_ in command and b"m1500" in command)
+        with pytest.raises(UncertainError, match=r"may have happened.*done before it: 1$"):
+            members.set_many(many, name="a")
+        assert members.set_many(many, name="a").done == 2500
+        proxy.lose_reply(lambda command: remove in command and b"m2300" in command)
+        with pytest.raises(UncertainError, match=r"may have happened.*done before it: 2$"):
+            members.remove_many(many, name="a")
+        server.raw.config_set("maxmemory", 1)
+        with pytest.raises(RefusedError, match="and nothing was written"):
+            members.set_many(many, name="a")
+
+
+@ALL_FOUR
+def test_an_adapter_connects_once_for_each_of_its_attempts_and_the_application_as_often_as_it_likes(
+    flavour, server, tmp_path, monkeypatch
+):
+    tool = tool_for(server, tmp_path, KEYS)
+    init(tool)
+    kind, retry = (redis, Retry) if flavour.how == "sync" else (redis.asyncio, AsyncRetry)
+    tries, connect = [], kind.connection.Connection._connect
+
+    def counted(connection):
+        tries.append(connection)
+        return connect(connection)
+
+    client = flavour.client(server, retry=retry(NoBackoff(), 4))
+    call(flavour, client.ping)  # the connection was there before the adapter
+    records = flavour.adapt("Records", client, module_of(tool))
+    records.put({b"text": b"1"}, id="a")
+    send = Send(records._core.get({"id": "a"}).send(None))
+    server.behind.kill()
+    flavour.idle()
+    monkeypatch.setattr(kind.connection.Connection, "_connect", counted)
+    for _ in range(2):
+        lost = call(flavour, records._driver._send, send)
+        assert isinstance(lost, Lost)
+        assert not lost.sent
+        assert len(tries) == 1
+        tries.clear()
+        with pytest.raises(redis.ConnectionError):
+            call(flavour, client.ping)
+        assert len(tries) == 5
+        tries.clear()
+    other = flavour.client(server, retry=retry(NoBackoff(), 4))  # with no connection as yet
+    monkeypatch.setattr(core, "Patience", lambda seconds=0.0: Patience(seconds))
+    with pytest.raises(UnreachableError, match="nothing was written"):
+        flavour.adapt("Records", other, module_of(tool))
+    assert len(tries) == 2  # the announcement, and the look at the marker
+    server.behind.start()
+    with pytest.raises(LedgerBackwardsError, match="no marker"):
+        records.get(id="a")
 
 
 def call(flavour, function, *words):

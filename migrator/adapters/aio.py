@@ -12,6 +12,7 @@ from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
 from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
+from migrator.adapters.once import ONCE, wrap, wrap_new
 from migrator.adapters.sync import LOST, packed, refuse_decoding
 from migrator.client import Reply
 from migrator.errors import UsageError
@@ -58,7 +59,7 @@ class AsyncDriver:
     async def _send(self, act: Send) -> Reply:
         try:
             home = await self._home(act)
-            connection = home.acquire_connection() if self.cluster else await home.get_connection()
+            connection = home.acquire_connection() if self.cluster else await _take(home)
         except (*LOST, RedisClusterException) as error:
             return Lost(error, sent=False)
         sent = False
@@ -111,6 +112,18 @@ class AsyncDriver:
             pass  # nobody can be asked now; the next attempt will
 
 
+async def _take(pool: Any) -> Any:
+    """A connection of the pool. Those of a cluster's nodes have no retries of their own."""
+    wrap_new(pool)
+    token = ONCE.set(True)
+    try:
+        connection = await pool.get_connection()
+    finally:
+        ONCE.reset(token)
+    wrap(connection)
+    return connection
+
+
 async def _reply(connection: Any) -> Reply:
     try:
         return await connection.read_response(disable_decoding=True)
@@ -123,11 +136,15 @@ async def _make_ready(connection: Any) -> None:
 
     redis-py's pools do so too, but its asyncio ones neither with RESP3 nor in a cluster.
     """
-    await connection.connect()
+    token = ONCE.set(True)
     try:
-        idle = not await connection.can_read()
-    except LOST:
-        idle = False
-    if not idle:
-        await connection.disconnect()
         await connection.connect()
+        try:
+            idle = not await connection.can_read()
+        except LOST:
+            idle = False
+        if not idle:
+            await connection.disconnect()
+            await connection.connect()
+    finally:
+        ONCE.reset(token)

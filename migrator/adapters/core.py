@@ -8,7 +8,8 @@ decided here, once for every client.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,7 @@ from redis.exceptions import (
     AuthorizationError,
     MovedError,
     NoScriptError,
+    OutOfMemoryError,
     ResponseError,
     TryAgainError,
 )
@@ -31,6 +33,7 @@ from migrator.scripts import Script
 R = TypeVar("R")
 
 PATIENCE = 5.0  # seconds; a slot on the move, a failover, a server that starts
+_NOTHING = "nothing was written"  # as the errors say it, here and in bridge
 # Refusals of a node that ran nothing. Inside a script Redis 6 says them as "-READONLY" in the middle of a sentence.
 _NOT_RUN = re.compile(r"(?:^|-)(?:CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|NOREPLICAS|BUSY)\b")
 _NOT_RUN_CLASSES = ("ClusterDownError", "MasterDownError", "ReadOnlyError", "BusyLoadingError")
@@ -101,43 +104,64 @@ Acts = Generator[Send | Learn | Pause, Reply, R]
 
 
 class Patience:
-    """Growing pauses, some seconds in all; then an error that says that nothing was written."""
+    """Growing pauses until some seconds are over, by the clock: attempts take time too. Then an error that says that
+    nothing was written. An attempt that is under way by then is not cut off."""
 
-    def __init__(self, seconds: float = PATIENCE) -> None:
-        self._left, self._next = seconds, 0.01
+    def __init__(self, seconds: float = PATIENCE, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock, self._begun = seconds, clock, clock()
+        self._next = 0.01
 
     @property
     def spent(self) -> bool:
-        return self._left <= 0
+        return self._clock() - self._begun >= self._seconds
 
     def wait(self, why: object) -> Generator[Pause, Reply, None]:
-        if self._left <= 0:
+        waited = self._clock() - self._begun
+        if waited >= self._seconds:
             text = str(why) or type(why).__name__
             raise UnreachableError(
-                f"Redis did not answer in {PATIENCE:g} s, and nothing was written: {text}", next="try again later"
+                f"Redis did not answer in {waited:.1f} s, and {_NOTHING}: {text}", next="try again later"
             )
-        pause = min(self._next, self._left)
-        self._left -= pause
+        pause = min(self._next, self._seconds - waited)
         self._next = min(2 * self._next, 0.5)
         yield Pause(pause)
 
 
 def conduct(steps: Steps[R], announcement: Call | None = None) -> Acts[R]:
-    """Carries out a method; an announcement that is due goes first, and does not matter if it fails."""
+    """Carries out a method; an announcement that is due goes first, and does not matter if it fails.
+
+    An error of a method that had carried out steps of the same kind before says so."""
+    patience = None
     if announcement is not None:
+        patience = Patience()  # what the announcement takes is the first call's time too
         with suppress(MigratorError):
             yield from deliver(announcement, Patience(0))
     reply: Reply = None
+    name, written = "", dict[str, int]()
     while True:
         try:
             step = steps.send(reply)
+            if isinstance(step, Pause):
+                reply = yield step
+                continue
+            name = step.script.name if step.writes else name
+            reply = yield from deliver(step, patience or Patience())
         except StopIteration as done:
             result: R = done.value
             return result
-        if isinstance(step, Pause):
-            reply = yield step
-        else:
-            reply = yield from deliver(step, Patience())
+        except MigratorError as error:
+            if name in written:
+                _tell_before(error, written[name])
+            raise
+        if step.writes and reply[0] == b"ok":
+            written[name] = written.get(name, 0) + 1
+        patience = None
+
+
+def _tell_before(error: MigratorError, steps: int) -> None:
+    text = error.message.replace(_NOTHING, "this step wrote nothing")
+    error.message = f"{text}; steps of this call that were done before it: {steps}"
+    error.args = (error.message,)
 
 
 def deliver(call: Call, patience: Patience) -> Acts[Reply]:
@@ -194,7 +218,7 @@ def _once_more(call: Call, lost: Lost, again: bool) -> bool:
 
 def _refused(call: Call, error: ResponseError) -> MigratorError:
     text = str(error)
-    if _FULL.search(text):
+    if isinstance(error, OutOfMemoryError) or _FULL.search(text):
         return RefusedError(f"Redis takes no writes, and nothing was written: {text}", next="free memory or disk")
     if _INSIDE.search(text) and call.writes:
         return UncertainError(

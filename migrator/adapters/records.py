@@ -91,7 +91,8 @@ class Records(Adapter):
     inverse, templates that are never in one cluster slot; RefusedError where scripts are not permitted;
     LedgerBackwardsError where there is no marker. Every method raises UsageError for captures that name no key,
     RefusedError if the phase is `closed`, the mapping is not the one under way, the marker is of a newer tool or a key
-    has another type, UnreachableError if Redis does not answer; nothing was written then.
+    has another type, UnreachableError if Redis does not answer for 5 s, or in the attempt that is under way by then;
+    nothing was written then. The client's own retries are for the application's other calls.
     """
 
     def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:

@@ -13,6 +13,7 @@ from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
 from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
+from migrator.adapters.once import ONCE, wrap, wrap_new
 from migrator.client import Arg, Reply
 from migrator.errors import UsageError
 from migrator.moves.family import AllSlots, OneSlot, Slots
@@ -60,7 +61,7 @@ class Driver:
     def _send(self, act: Send) -> Reply:
         try:
             pool = self._pool(act)
-            connection = pool.get_connection()
+            connection = self._take(pool)
         except (*LOST, RedisClusterException) as error:
             return Lost(error, sent=False)
         commands, replies = act.commands(), list[Reply]()
@@ -83,6 +84,19 @@ class Driver:
             raise
         finally:
             pool.release(connection)
+
+    def _take(self, pool: Any) -> Any:
+        """A connection of the pool. One of a cluster has no retries of its own."""
+        if self.cluster:
+            return pool.get_connection()
+        wrap_new(pool)
+        token = ONCE.set(True)
+        try:
+            connection = pool.get_connection()
+        finally:
+            ONCE.reset(token)
+        wrap(connection)
+        return connection
 
     def _pool(self, act: Send) -> Any:
         if not self.cluster:

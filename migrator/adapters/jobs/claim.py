@@ -62,7 +62,10 @@ class ClaimCore(JobsCore):
             window = max(int(self._window), min(many - len(around.jobs), MOST))
             answer = yield from self._call_heads(around, window)
             moved = yield from self._settle(around, answer, window)
-            idle = 0 if moved else idle + 1
+            if moved:
+                idle, patience = 0, Patience()
+                continue
+            idle += 1
             if idle > _EAGER:
                 if patience.spent:
                     break

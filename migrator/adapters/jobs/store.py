@@ -74,7 +74,8 @@ class Store:
     def claim_many(self, worker: Id, most: int) -> list[Job]:
         """Up to `most` of them, the longest due first; fewer, or none, where no more are due.
 
-        It takes several steps: where an error comes in the middle, `recover` finds those that were claimed."""
+        It takes several steps: where an error comes in the middle, it says so, and `recover` finds those that were
+        claimed."""
         return self._run(self._core.claim_many(words.worker_of(worker), words.limit_of(most)))
 
     def claim_job(self, id: Id, worker: Id) -> Done | NotDone:
