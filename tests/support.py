@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
@@ -11,11 +12,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from redis.exceptions import ResponseError
 
+from migrator.cli import opened
 from migrator.cli.main import main
 from migrator.client import Client, connect
+from migrator.client.topology import Cluster
 from migrator.engine import commands, verify
 from migrator.engine.plan import plan
 from migrator.engine.run import Options, Run
@@ -154,9 +158,36 @@ def in_process(*args: str, url: str) -> subprocess.CompletedProcess[str]:
     """The command line without a process of its own: much quicker."""
     sys.modules.pop("_prefix", None)  # imported by name: two directories in one process would share it
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
+    with _ended(), redirect_stdout(out), redirect_stderr(err):
         code = main([*args, "--url", url])
     return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    """What else the end of a process does: no connection outlives the command, and no garbage is kept for good."""
+    clients: list[Client] = []
+
+    def connected(*args: Any, **how: Any) -> Client:
+        clients.append(connect(*args, **how))
+        return clients[-1]
+
+    with patch.object(opened, "connect", connected), patch.object(gc, "freeze", lambda: None):
+        try:
+            yield
+        finally:
+            for client in clients:
+                disconnect(client)
+
+
+def disconnect(client: Client) -> None:
+    """Every node that it knows, without asking any: it may be gone."""
+    topology = client._topology
+    nodes = topology._nodes.values() if isinstance(topology, Cluster) else topology.nodes()
+    for node in nodes:
+        node.pool.disconnect()
+    if isinstance(topology, Cluster) and topology._found is not None:
+        topology._found.close()
 
 
 class Shell:
