@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.adapters import Batch, Found, Missing, Removed, Unmoved, Written
-from migrator.errors import Unmappable, UsageError
+from migrator.errors import RefusedError, Unmappable, UsageError
 from tests.adapters.flavours import ALL_FOUR, BOTH, OLD_IS_TRUE, STAGES, flavour, init, module_of, through, tool_for
 from tests.support import MEMBERS, expires, put
 
@@ -149,7 +149,7 @@ def test_a_collection_of_another_type_is_refused_before_the_first_write(flavour,
                 continue
             put(client, name, [b"a list"])
             for call in (lambda: members.set(b"x", 1.0, name="a"), lambda: members.remove(b"x", name="a")):
-                with pytest.raises(Exception, match=r"is a list.*nothing was written"):
+                with pytest.raises(RefusedError, match=r"is a list.*nothing was written"):
                     call()
             assert [key for key in (OLD, NEW) if client.raw.exists(key)] == [name], stage
             client.raw.delete(name)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +18,16 @@ from tests.servers import ROOT, Run, Start, wait_for
 
 def left_behind(directory: Path) -> list[str]:
     """Files of the demo, and processes that name its directory."""
-    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    asked = ["ps", "-ww", "-eo", "args"]  # in full: their lines would be cut at 80 characters
+    processes = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     return [str(path) for path in directory.iterdir()] + [line for line in processes if str(directory) in line]
 
 
 @pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    directory = tmp_path / "t"
-    directory.mkdir()
-    return directory
+def temporary() -> Iterator[Path]:
+    """With a short name: a server goes elsewhere if that of its socket would be too long."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory)
 
 
 def test_it_runs_every_command_of_the_story_proves_the_way_back_and_leaves_nothing(
@@ -49,6 +52,7 @@ def test_whatever_ends_it_its_server_and_its_files_go_too(
     assert process.stdout is not None
     while not process.stdout.readline().startswith("$ "):
         assert process.poll() is None
+    assert len(left_behind(temporary)) > 1, "a directory and a process would be left"
     process.send_signal(signum)
     assert exit == process.wait(timeout=30)
     wait_for(lambda: not left_behind(temporary), "the server and its files to go")

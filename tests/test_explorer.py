@@ -44,6 +44,7 @@ def all_end_well(scenes: Scenes, cases: Iterable[Case], what: str) -> None:
         told = explore(scenes.of(case.move), case)
         assert not told.fault, f"{case.id}: {told.fault}\n{told.schedule}"
         number, schedules, orders = number + 1, schedules + told.schedules, orders + told.orders
+    assert number, f"{what}: there is no case"
     print(f"\n{what}: {number} groups, {schedules:,} schedules in the place of {orders:,} orders", flush=True)
 
 

@@ -162,11 +162,14 @@ def test_more_keys_than_the_file_announces_are_refused_by_the_library(path: Path
         library.examine(path)
 
 
-@pytest.mark.parametrize("magic", [b"REDIS0014", b"REDIS0099", b"VALKEY081", b"REDIS0000"])
-def test_a_version_that_is_not_known_is_refused(path: Path, magic: bytes):
+@pytest.mark.parametrize(("magic", "says"), [
+    (b"REDIS0014", "Unsupported RDB version"), (b"REDIS0099", "Unsupported RDB version"),
+    (b"REDIS0000", "Unsupported RDB version"), (b"VALKEY081", "only Valkey reads"),
+])  # fmt: skip
+def test_a_version_that_is_not_known_is_refused(path: Path, magic: bytes, says: str):
     reasons = refusal(file(path, *WORKS, magic=magic))
     assert "Can't handle RDB format version" in reasons
-    assert "Unsupported RDB version" in reasons or "only Valkey reads" in reasons
+    assert says in reasons
 
 
 def test_what_redis_added_since_valkey_parted_is_loaded_whole_or_not_at_all(path: Path):

@@ -267,6 +267,10 @@ def test_commands_are_split_where_they_end() -> None:
     assert data == b"*1\r\n$4\r\nPI"
 
 
-def test_command_line_runs_as_a_process(run_migrator: Run, start_migrator: Start, tmp_path: Path) -> None:
-    assert isinstance(run_migrator("--help", url="redis://127.0.0.1:1/0", cwd=tmp_path).returncode, int)
-    assert start_migrator("--help", cwd=tmp_path).wait(60) in range(256)
+def test_command_line_runs_as_a_process(run_migrator: Run, start_migrator: Start, server: Place, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setenv("MIGRATOR_MIGRATIONS", "/nowhere")  # a setting of the caller's own, which is not passed on
+    (tmp_path / "migrations").mkdir()
+    done = run_migrator("lock", "show", url=server.url, cwd=tmp_path)
+    assert (done.returncode, "nobody" in done.stdout.lower()) == (0, True), done.stderr
+    assert start_migrator("lock", "show", "--retry", "0", url="redis://127.0.0.1:1/0", cwd=tmp_path).wait(60) == 3
