@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from migrator.client import connect
-from tests.chaos import KILLED, live
 from tests.conftest import _place
+from tests.proxy import Predicate
 from tests.servers import Place, Server, binary
-from tests.test_fencing import Scene, end
+from tests.test_fencing import LEASE, Scene, end, proxy, scene
+
+__all__ = ["proxy", "scene"]
 
 NO_INFO = "user default on nopass ~* &* +@all -info"
 
@@ -56,29 +58,39 @@ def test_a_server_restarted_again_and_again_loses_no_record(durable, start_migra
     scene.check_contracted(json.JSONDecoder().raw_decode(said)[0])
 
 
+# From where, by which command, and how many of its scripts each life may get to before it is killed: there are more.
 BACK = {
-    "contracted to switched": ("contract", ["rollback", "0001", "--to", "switched"]),
-    "contracted to pending": ("contract", ["rollback", "0001", "--to", "pending"]),
-    "verified to pending": ("verify", ["rollback", "0001", "--to", "pending"]),
-    "restore": ("contract", ["restore", "0001", "--discard-later-writes"]),
+    "contracted to switched": ("contract", ["rollback", "0001", "--to", "switched"], 6),
+    "contracted to pending": ("contract", ["rollback", "0001", "--to", "pending"], 6),
+    "verified to pending": ("verify", ["rollback", "0001", "--to", "pending"], 6),
+    "restore": ("contract", ["restore", "0001", "--discard-later-writes"], 6),
 }
 
 
+def calls_of_any_script(number: int) -> Predicate:
+    """So many calls in: those that change something."""
+    left = iter(range(number))
+
+    def here(command: bytes) -> bool:
+        return b"EVALSHA" in command[:30] and next(left, None) is None
+
+    return here
+
+
 @pytest.mark.parametrize("name", BACK)
-def test_a_way_back_that_was_killed_three_times_ends_as_if_it_had_not_been(server, start_migrator, tmp_path, name):
-    through, words = BACK[name]
-    scene = Scene(server, start_migrator, tmp_path)
-    assert end(scene.apply("0001", through=through))[0] == 0
-    args = [*words, "--yes", "--backup", str(tmp_path / "backup"), "--lease", "1"]
-    kills = 0
-    while kills < 3:
-        at = random.random() * 2
-        life = live(args, server.url, tmp_path, lambda lived, at=at: lived >= at)  # type: ignore[misc]
-        kills += life.exit == KILLED
-        if life.exit == 0:
-            break
-    if life.exit != 0:
-        scene.finish(*words)
+def test_a_way_back_that_was_killed_three_times_ends_as_if_it_had_not_been(scene, proxy, name):
+    through, words, most = BACK[name]
+    scene.finish("apply", "0001", "--through", through)
+    for _ in range(3):
+        held = proxy.hold(calls_of_any_script(random.randrange(most)))
+        life = scene.start(*words, "--yes", "--backup", str(scene.home / "backup"), url=proxy.url)
+        held.wait(30)
+        assert life.poll() is None
+        life.kill()
+        held.release()
+        held.reply()  # what was on its way has arrived
+        scene.place.raw.hset(LEASE, "expires_ms", 0)
+    scene.finish(*words)
     if "switched" in name:
         found = scene.finish("verify", "0001")
         assert [found[n] for n in ("missing", "extra", "different", "ttl_drift", "unreadable")] == [0] * 5
