@@ -29,8 +29,8 @@ def announce(client, tool, instance, *, ago=0.0, **changed):
     client.raw.hset(NAME, instance, json.dumps(told))
 
 
-def test_status_lists_the_adapters_that_are_alive_and_when_others_were_last_seen(client, tool, run_migrator):
-    shell = Shell(client, tool.directory, run_migrator)
+def test_status_lists_the_adapters_that_are_alive_and_when_others_were_last_seen(client, tool):
+    shell = Shell(client, tool.directory)
     assert shell("status")["migrations"][0]["adapters"] == []
     shell("init")
     members = Members(client.raw, tool.session().modules.find("0001"))
@@ -49,10 +49,8 @@ def test_status_lists_the_adapters_that_are_alive_and_when_others_were_last_seen
 
 
 @pytest.mark.parametrize(("phase", "step"), [("verified", "switch"), ("switched", "contract")])
-def test_an_adapter_of_an_older_protocol_that_is_alive_bars_switch_and_contract(
-    client, tool, run_migrator, phase, step, tmp_path
-):
-    shell = Shell(client, tool.directory, run_migrator)
+def test_an_adapter_of_an_older_protocol_that_is_alive_bars_switch_and_contract(client, tool, phase, step, tmp_path):
+    shell = Shell(client, tool.directory)
     tool.apply(through="verify" if phase == "verified" else "switch")
     announce(client, tool, "old-one:1", protocol=0)
     command = ("apply", "0001", "--through", step, "--backup", str(tmp_path / "backup"), "--yes")
@@ -73,8 +71,8 @@ def test_where_an_adapter_is_alive_switch_has_nothing_to_add(client, tool):
     assert tool.apply(through="switch").notes == ()
 
 
-def test_an_adapter_with_another_version_of_the_module_bars_expand_and_shows_in_the_plan(client, tool, run_migrator):
-    shell = Shell(client, tool.directory, run_migrator)
+def test_an_adapter_with_another_version_of_the_module_bars_expand_and_shows_in_the_plan(client, tool):
+    shell = Shell(client, tool.directory)
     shell("init")
     announce(client, tool, "stale:1", checksum="another")
     announce(client, tool, "gone:1", checksum="another", ago=61)
@@ -101,9 +99,9 @@ def test_the_plan_says_whether_any_adapter_was_ever_seen(client, tool):
     assert said() == []
 
 
-def test_status_counts_the_drift_that_the_last_comparison_found(client, tmp_path, run_migrator):
+def test_status_counts_the_drift_that_the_last_comparison_found(client, tmp_path):
     """An application without an adapter wrote to the old shape after the switch: contract finds it and stops."""
-    shell = Shell(client, write(tmp_path / "migrations", MEMBERS), run_migrator)
+    shell = Shell(client, write(tmp_path / "migrations", MEMBERS))
     put(client, OLD, {b"x": b"1", b"y": b"2"})
     shell("apply", "--through", "switch")
     assert shell("status")["migrations"][0]["drift"] is None  # the evidence of another epoch is none

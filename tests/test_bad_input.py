@@ -24,9 +24,9 @@ TEXT = b"{t}:text:a"
 
 
 @pytest.fixture
-def shell(server, tmp_path, run_migrator):
-    """Processes on a single server: what a command line says does not depend on a cluster."""
-    return Shell(server, write(tmp_path / "migrations", KEYS), run_migrator)
+def shell(server, tmp_path):
+    """On a single server: what a command line says does not depend on a cluster."""
+    return Shell(server, write(tmp_path / "migrations", KEYS))
 
 
 # Redis.
@@ -42,9 +42,10 @@ def test_an_unreachable_redis_is_3_after_the_time_given(shell):
 def test_a_wrong_password_is_3_and_is_never_printed(tmp_path, run_migrator):
     with Server(binary(), requirepass="right") as server:
         wrong = f"redis://:s3cr%40t@127.0.0.1:{server.port}/0"
-        shell = Shell(server.url, write(tmp_path / "migrations", KEYS), run_migrator)
-        for command in (["plan"], ["apply"], ["status"]):
-            told = shell.error(*command, "--retry", "1", exit=3, code="unreachable", url=wrong)
+        directory = write(tmp_path / "migrations", KEYS)
+        for command, run in (("plan", run_migrator), ("apply", in_process), ("status", in_process)):
+            shell = Shell(server.url, directory, run)
+            told = shell.error(command, "--retry", "1", exit=3, code="unreachable", url=wrong)
             assert "does not let us in" in told
             assert "s3cr" not in told
         assert shell("plan")["migrations"][0]["id"] == "0001_first"
@@ -58,8 +59,8 @@ def test_a_wrong_password_is_3_and_is_never_printed(tmp_path, run_migrator):
         "redis://:sw0rdfish@host:99999999/0", "redis+cluster://:sw0rdfish@host:x/0", "redis://:sw0rdfish@host/zero",
     ],
 )  # fmt: skip
-def test_a_malformed_url_is_2_and_its_password_is_never_printed(shell, url):
-    told = Shell(url, shell.directory).error("status", "--retry", "0", exit=2, code="usage")
+def test_a_malformed_url_is_2_and_its_password_is_never_printed(tmp_path, url):
+    told = Shell(url, write(tmp_path / "migrations", KEYS)).error("status", "--retry", "0", exit=2, code="usage")
     assert "sw0rdfish" not in told
 
 
@@ -90,7 +91,8 @@ def test_a_user_without_scripts_is_refused(as_user, shell):
     assert "refused" in shell("apply", exit=60, url=url)["error"]["code"]
 
 
-def test_plan_and_status_run_as_a_user_who_may_not_write_and_write_nothing(server, as_user, shell):
+def test_what_only_reads_runs_as_a_user_who_may_not_write_and_writes_nothing(server, as_user, shell, run_migrator):
+    shell = Shell(server, shell.directory, run_migrator)  # as processes: each of them ends with that exit code
     put(server, TEXT, b"text")
     url = as_user("-@write")
     before = all_keys(server)
@@ -135,8 +137,8 @@ def test_a_user_without_info_is_told_what_that_costs(server, as_user, shell):
         (["new", "good_name", "--kind", "amend"], "amend"),
     ],
 )
-def test_a_wrong_command_is_2_and_says_what_is_wrong(server, shell, args, message):
-    assert message in Shell(server, shell.directory).error(*args, exit=2, code="usage")
+def test_a_wrong_command_is_2_and_says_what_is_wrong(shell, args, message):
+    assert message in shell.error(*args, exit=2, code="usage")
 
 
 def test_a_common_option_without_a_good_value_is_2(server):
@@ -165,14 +167,13 @@ def test_a_common_option_without_a_good_value_is_2(server):
 )
 def test_a_module_that_cannot_be_used_is_2_with_file_and_line(server, shell, source, message):
     write(shell.directory, KEYS, source)
-    told = Shell(server, shell.directory).error("plan", exit=2, code="usage")
+    told = shell.error("plan", exit=2, code="usage")
     assert message in told
     assert "0002_second.py:" in told
     assert all_keys(server) == set()
 
 
-def test_two_modules_with_one_number_are_2(server, shell):
-    shell = Shell(server, shell.directory)
+def test_two_modules_with_one_number_are_2(shell):
     (shell.directory / "0001_again.py").write_text(KEYS)
     told = shell.error("status", exit=2, code="usage")
     assert "0001_again.py" in told
@@ -184,10 +185,9 @@ def test_a_directory_that_is_not_there_is_2(server, tmp_path):
     assert "migrator new" in told
 
 
-def test_an_edited_module_is_drift_from_expanded_to_the_end_of_the_sweep(client, tmp_path):
-    shell = Shell(client, write(tmp_path / "migrations", KEYS))
+def test_an_edited_module_is_drift_from_expanded_to_the_end_of_the_sweep(server, shell, tmp_path):
     path = shell.directory / "0001_first.py"
-    put(client, TEXT, b"text")
+    put(server, TEXT, b"text")
     shell("init")
     path.write_text(KEYS + "# pending: may be edited\n")
     for through in ("expand", "verify", "switch"):
@@ -215,15 +215,13 @@ def test_a_rollback_to_pending_works_despite_drift(client, tmp_path):
     shell("apply", "0001")
 
 
-def test_a_module_that_is_missing_while_under_way_is_drift(server, shell):
-    shell = Shell(server, shell.directory)
+def test_a_module_that_is_missing_while_under_way_is_drift(shell):
     shell("apply")
     (shell.directory / "0001_first.py").rename(shell.directory / "kept.txt")
     assert "0001_first" in shell.error("apply", exit=11, code="drift")
 
 
-def test_a_lower_number_that_comes_later_is_12(server, shell):
-    shell = Shell(server, shell.directory)
+def test_a_lower_number_that_comes_later_is_12(shell):
     path = shell.directory / "0001_first.py"
     path.rename(shell.directory / "0005_fifth.py")
     shell("apply")
@@ -233,10 +231,10 @@ def test_a_lower_number_that_comes_later_is_12(server, shell):
     assert shell("apply", exit=12)["error"]["exit"] == 12
 
 
-def test_a_migration_waits_for_those_named_in_after_and_those_on_its_keys(client, tmp_path):
+def test_a_migration_waits_for_those_named_in_after_and_those_on_its_keys(server, shell, tmp_path):
     after = OTHER.replace("\n))", '\n), after=["0001"])')
-    shell = Shell(client, write(tmp_path / "migrations", KEYS, after, KEYS.replace("{{t}}:hash:", "{{t}}:third:")))
-    put(client, TEXT, b"text")
+    write(shell.directory, KEYS, after, KEYS.replace("{{t}}:hash:", "{{t}}:third:"))
+    put(server, TEXT, b"text")
     assert "0001_first must be contracted first" in shell("apply", "0002", exit=12)["stopped"]["reason"]
     passed = shell("apply")
     assert len(passed["notes"]) == 2
@@ -246,9 +244,8 @@ def test_a_migration_waits_for_those_named_in_after_and_those_on_its_keys(client
     shell("apply", "0002")
 
 
-def test_a_lease_that_is_held_is_20_with_owner_and_expiry(client, tmp_path):
-    tool = tool_for(client, tmp_path, KEYS)
-    shell = Shell(client, tool.directory)
+def test_a_lease_that_is_held_is_20_with_owner_and_expiry(server, shell, tmp_path):
+    tool = tool_for(server, tmp_path, KEYS)
     with tool.session().leased() as lease:
         told = shell.error("apply", exit=20, code="lease-held")
         assert "holds the lease for another" in told

@@ -146,10 +146,10 @@ def test_a_member_written_in_that_very_moment_is_saved_too(client, tmp_path, mon
     assert [value for _, _, _, value in saved(tmp_path / "backup", "*foreign-new*")] == [[(b"a", b"2")], [(b"a", b"3")]]
 
 
-def test_the_command_says_what_to_do_and_refuses_without_a_place_to_save_to(client, tmp_path, run_migrator):
+def test_the_command_says_what_to_do_and_refuses_without_a_place_to_save_to(client, tmp_path):
     tool = tool_for(client, tmp_path, MEMBERS)
     put(client, OLD, {b"a": b"1"})
-    shell = Shell(client, tool.directory, run_migrator)
+    shell = Shell(client, tool.directory)
     shell("apply", "--through", "switch")
     put(client, OLD, {b"a": b"2"})
     told = shell("verify", "0001", exit=30)

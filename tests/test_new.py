@@ -11,6 +11,8 @@ import pytest
 from migrator.cli.templates import write
 from migrator.errors import UsageError
 from tests.servers import ROOT, Place, Run
+from tests.support import in_process
+from tests.trial import NOWHERE
 
 RECORDS = {
     "key": ("SET", "orders:7", '{"name":"Ada","total":19.90}'),
@@ -22,22 +24,23 @@ VALUE = {"key": b"19.90", "member": 7.0}
 
 @pytest.mark.parametrize("kind", ["key", "member"])
 def test_what_is_written_goes_all_the_way_and_back_as_it_is(
-    run_migrator: Run, server: Place, tmp_path: Path, kind: str
+    server: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     server.raw.execute_command(*RECORDS[kind])
     before = server.raw.dump(RECORDS[kind][1])
     write(tmp_path / "migrations", "orders", kind)
 
-    plan = run_migrator("plan", url=server.url, cwd=tmp_path)
+    plan = in_process("plan", url=server.url)
     assert (plan.returncode, "records  1; 1 looked at" in plan.stdout) == (0, True), plan.stdout + plan.stderr
 
     there = ("apply", "--through", "contract", "--backup", "backups", "--yes")
-    assert run_migrator(*there, url=server.url, cwd=tmp_path).returncode == 0
+    assert in_process(*there, url=server.url).returncode == 0
     assert server.raw.execute_command(*NEW[kind]) == VALUE[kind]
     assert not server.raw.exists(RECORDS[kind][1])
 
     back = ("rollback", "1", "--to", "pending", "--backup", "backups", "--yes")
-    assert run_migrator(*back, url=server.url, cwd=tmp_path).returncode == 0
+    assert in_process(*back, url=server.url).returncode == 0
     assert server.raw.dump(RECORDS[kind][1]) == before
 
 
@@ -102,10 +105,10 @@ def test_a_bad_name_is_refused_and_writes_nothing(tmp_path: Path, name: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_that_is_taken_is_refused_under_any_number(run_migrator: Run, tmp_path: Path) -> None:
+def test_a_name_that_is_taken_is_refused_under_any_number(tmp_path: Path) -> None:
     write(tmp_path / "migrations", "orders", "key")
     before = {path: path.read_bytes() for path in (tmp_path / "migrations").iterdir()}
-    done = run_migrator("new", "orders", "--kind", "member", cwd=tmp_path)
+    done = in_process("new", "orders", "--kind", "member", "--migrations", str(tmp_path / "migrations"), url=NOWHERE)
     assert (done.returncode, done.stdout) == (2, "")
     assert "0001_orders.py is there already" in done.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "migrations").iterdir()}
@@ -130,7 +133,7 @@ def test_after_the_last_number_there_is_none(tmp_path: Path) -> None:
         write(tmp_path, "orders", "key")
 
 
-def test_kinds_that_come_later_are_not_offered(run_migrator: Run, tmp_path: Path) -> None:
-    done = run_migrator("new", "orders", "--kind", "drain", cwd=tmp_path)
-    assert done.returncode == 2
+def test_kinds_that_come_later_are_not_offered(tmp_path: Path) -> None:
+    done = in_process("new", "orders", "--kind", "drain", "--migrations", str(tmp_path / "migrations"), url=NOWHERE)
+    assert (done.returncode, "drain" in done.stderr) == (2, True)
     assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,12 @@ def shell(client, tmp_path):
 
 
 @pytest.fixture
+def single(server, tmp_path):
+    """On a single server: what is between the command line and the ledger does not depend on a cluster."""
+    return Shell(server, write(tmp_path / "migrations", KEYS))
+
+
+@pytest.fixture
 def tool(client, shell, tmp_path):
     return Tool(client, shell.directory, tmp_path / "backup")
 
@@ -134,6 +140,7 @@ def test_accepting_what_is_not_there_is_2(server, tmp_path):
     assert "no record has the reason" in shell.error(
         "quarantine", "accept", "0001", "--reason", "x", exit=2, code="usage"
     )
+    assert shell("status")["migrations"][0]["quarantine"] == {"open": 1, "accepted": 0}
 
 
 def test_a_record_that_is_gone_leaves_the_list(client, shell):
@@ -160,9 +167,9 @@ def test_the_history_says_who_did_what(client, shell, tool):
     assert max(map(len, told.splitlines())) <= 80
 
 
-def test_check_is_10_while_a_migration_is_pending_and_0_when_it_is_not(client, tmp_path):
-    shell = Shell(client, write(tmp_path / "migrations", KEYS, OTHER))
-    put(client, TEXT + b"a", b"good")
+def test_check_is_10_while_a_migration_is_pending_and_0_when_it_is_not(server, tmp_path):
+    shell = Shell(server, write(tmp_path / "migrations", KEYS, OTHER))
+    put(server, TEXT + b"a", b"good")
     shell("status", "--check", exit=10)
     shell("plan", "--check", exit=10)
     shell("apply")
@@ -174,15 +181,15 @@ def test_check_is_10_while_a_migration_is_pending_and_0_when_it_is_not(client, t
     shell("status", "--check")
 
 
-def test_what_was_rolled_back_is_passed_over_until_it_is_asked_for(client, shell):
-    put(client, TEXT + b"a", b"good")
-    shell("apply")
-    shell("rollback", "0001", "--yes")
-    passed = shell("apply")
+def test_what_was_rolled_back_is_passed_over_until_it_is_asked_for(server, single):
+    put(server, TEXT + b"a", b"good")
+    single("apply")
+    single("rollback", "0001", "--yes")
+    passed = single("apply")
     assert passed["migrations"][0]["phase"] == "pending"
     assert "rolled back" in passed["notes"][0]
-    assert shell("apply", "0001")["migrations"][0]["phase"] == "verified"
-    assert shell("apply")["notes"] == []
+    assert single("apply", "0001")["migrations"][0]["phase"] == "verified"
+    assert single("apply")["notes"] == []
 
 
 def test_a_saved_plan_passes_over_what_was_rolled_back_and_holds_nothing_but_its_own(server, tmp_path):
@@ -234,7 +241,7 @@ def test_a_saved_plan_holds_until_module_or_ledger_changes(client, shell, tmp_pa
     put(client, TEXT + b"a", b"good")
     plan = str(tmp_path / "plan.json")
     shell("plan", "--out", plan)
-    put(client, TEXT + b"b", b"counts may change")
+    put(server, TEXT + b"b", b"counts may change")
     shell("apply", "--plan", plan)
     shell("apply", "--plan", plan)  # its own apply is no change
     assert "--through" in shell.error("apply", "--plan", plan, "--through", "switch", exit=14, code="stale-plan")
@@ -246,13 +253,14 @@ def test_a_saved_plan_holds_until_module_or_ledger_changes(client, shell, tmp_pa
     assert "edited" in shell.error("apply", "--plan", plan, exit=14, code="stale-plan")
 
 
-def test_a_plan_is_stale_once_somebody_else_has_gone_there_and_back(client, shell, tmp_path):
-    put(client, TEXT + b"a", b"good")
+def test_a_plan_is_stale_once_somebody_else_has_gone_there_and_back(server, single, tmp_path):
+    put(server, TEXT + b"a", b"good")
     plan = str(tmp_path / "plan.json")
-    shell("plan", "--out", plan)
-    shell("apply", "--through", "switch")
-    shell("rollback", "0001", "--to", "expanded", "--yes")
-    shell("apply", "--plan", plan, exit=14)
+    single("plan", "--out", plan)
+    single("apply", "--through", "switch")
+    single("rollback", "0001", "--to", "expanded", "--yes")
+    assert "moved on" in single.error("apply", "--plan", plan, exit=14, code="stale-plan")
+    assert single("status")["migrations"][0]["phase"] == "expanded"
 
 
 def test_without_an_inverse_only_restore_leads_back_from_contract(client, tmp_path):

@@ -26,6 +26,7 @@ from migrator.snapshot import embedded
 from migrator.snapshot.embedded import EmbeddedServer
 from migrator.snapshot.rdb import library
 from tests.servers import ROOT, Place, Run
+from tests.support import in_process
 
 README = ROOT / "README.md"
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -49,14 +50,24 @@ def write_module(directory: Path) -> str:
     return code[1]
 
 
+def exit_codes() -> list[int]:
+    """Of the last command of every console block: what the paragraph before it says, else 0."""
+    text = README.read_text("utf-8")
+    before = [text[: found.start()].rstrip().rpartition("\n\n")[2] for found in CONSOLE.finditer(text)]
+    said = [re.search(r"exit code (\d+)", paragraph) for paragraph in before]
+    return [int(found[1]) if found else 0 for found in said]
+
+
 def played(url: str, directory: Path) -> Iterator[str]:
     """Every console block, run on this server in this directory."""
     write_module(directory)
-    for block in CONSOLE.findall(README.read_text("utf-8")):
-        yield "".join(f"$ {command}\n{_run(command, url, directory)}" for command in commands(block))
+    for block, exit in zip(CONSOLE.findall(README.read_text("utf-8")), exit_codes(), strict=True):
+        *firsts, last = commands(block)
+        exits = [(command, 0) for command in firsts] + [(last, exit)]
+        yield "".join(f"$ {command}\n{_run(command, url, directory, wanted)}" for command, wanted in exits)
 
 
-def _run(command: str, url: str, directory: Path) -> str:
+def _run(command: str, url: str, directory: Path, exit: int) -> str:
     words = shlex.split(command)
     if words[0] == "redis-cli":
         with redis.Redis.from_url(url) as client:
@@ -67,7 +78,7 @@ def _run(command: str, url: str, directory: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *words], cwd=directory, env=env, capture_output=True, text=True, check=False
     )
-    assert done.returncode in (0, 32), done.stderr
+    assert done.returncode == exit, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -77,6 +88,7 @@ def test_its_migration_is_twenty_lines_at_most_without_the_blank_ones(tmp_path: 
 
 def test_what_it_shows_is_what_the_commands_print(server: Place, tmp_path: Path) -> None:
     shown = CONSOLE.findall(README.read_text("utf-8"))
+    assert 32 in exit_codes(), "it says how a command ends that leaves a decision to a person"
     printed = list(played(server.url, tmp_path))
     fresh, stale = ([VARYING.sub("", block) for block in blocks] for blocks in (printed, shown))
     assert fresh == stale, "the README is out of date: python -m tests.test_readme"
@@ -85,8 +97,9 @@ def test_what_it_shows_is_what_the_commands_print(server: Place, tmp_path: Path)
 
 
 def test_its_adapter_does_what_it_says_in_every_phase_of_the_deploy_it_describes(
-    server: Place, tmp_path: Path, run_migrator: Run
+    server: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     write_module(tmp_path)
     text = README.read_text("utf-8").split("## An application that keeps running")[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
@@ -100,7 +113,7 @@ def test_its_adapter_does_what_it_says_in_every_phase_of_the_deploy_it_describes
     server.raw.hset("shop:riga:seen", mapping={"ada": 1, "grace": 2})
     for line in lines:
         words = shlex.split(line)
-        done = run_migrator(*words[1:], url=server.url, cwd=tmp_path)
+        done = in_process(*words[1:], url=server.url)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
         exec(adapter, {"url": server.url})
     assert server.raw.zscore("shop:riga:seen-by-time", "ada") == 1759386000.0
@@ -108,16 +121,17 @@ def test_its_adapter_does_what_it_says_in_every_phase_of_the_deploy_it_describes
 
 
 def test_an_old_application_may_write_until_the_stop_and_nothing_is_lost(
-    run_migrator: Run, server: Place, tmp_path: Path
+    server: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     write_module(tmp_path)
     server.raw.hset("shop:riga:seen", mapping={"ada": 1, "grace": 2, "alan": 3})
-    assert run_migrator("apply", "1", url=server.url, cwd=tmp_path).returncode == 0
+    assert in_process("apply", "1", url=server.url).returncode == 0
 
     server.raw.hset("shop:riga:seen", mapping={"ada": 11, "edsger": 4})
     server.raw.hdel("shop:riga:seen", "grace")
     words = ("apply", "1", "--through", "contract", "--backup", "b", "--yes")
-    assert run_migrator(*words, url=server.url, cwd=tmp_path).returncode == 0
+    assert in_process(*words, url=server.url).returncode == 0
     scores = {user: server.raw.zscore("shop:riga:seen-by-time", user) for user in ("ada", "alan", "edsger", "grace")}
     assert scores == {"ada": 11.0, "alan": 3.0, "edsger": 4.0, "grace": None}
 
@@ -166,15 +180,18 @@ def test_its_table_names_every_exit_code() -> None:
 
 def test_its_links_lead_somewhere() -> None:
     text = README.read_text("utf-8")
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
+    links, places = re.findall(r"\]\(([^)#]+)\)", text), set(re.findall(r"\]\(#([^)]+)\)", text))
+    assert links
+    for link in links:
         assert (ROOT / link).is_file(), link
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= headings
+    assert places <= headings
 
 
-@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README.read_text("utf-8"), re.MULTILINE))
-def test_its_make_targets_exist(target: str) -> None:
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+def test_its_make_targets_exist() -> None:
+    targets = set(re.findall(r"^make (\w+)", README.read_text("utf-8"), re.MULTILINE))
+    assert "test" in targets
+    assert targets <= set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
 def test_contributing_lists_the_layers_that_are_enforced() -> None:

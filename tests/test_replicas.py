@@ -16,8 +16,8 @@ from migrator.errors import FencedError, RefusedError
 from migrator.ledger import Lease
 from migrator.names import Names
 from migrator.phases import Markers, Phase
-from tests.servers import Cluster, Place, Run, Server, binary, wait_for
-from tests.support import KEYS, Tool, tool_for
+from tests.servers import ROOT, Cluster, Place, Run, Server, binary, wait_for
+from tests.support import KEYS, Tool, in_process, tool_for
 
 TIMESTAMPS: Mapping[Any, Any] = {str(i): str(638960564401234567 + 1000 * i) for i in range(300)}
 NAMES = Names("migrator")
@@ -42,10 +42,10 @@ def pair(linked: tuple[Server, Server]) -> tuple[Server, Server]:
     return linked
 
 
-def test_a_switch_waits_for_the_replica_and_reaches_it(pair: tuple[Server, Server], run_migrator: Run) -> None:
+def test_a_switch_waits_for_the_replica_and_reaches_it(pair: tuple[Server, Server]) -> None:
     primary, replica = pair
     primary.client().hset("map:m:__meta:timestamps", mapping=TIMESTAMPS)
-    done = run_migrator("apply", "0002", "--through", "switch", url=primary.url)
+    done = in_process("apply", "0002", "--through", "switch", "--migrations", str(ROOT / "migrations"), url=primary.url)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: replica.command("HGET", NAMES.marker(ID, b"0"), "phase") == b"switched", "the marker", 2)
     assert replica.command("ZCARD", "map:m:__meta:timestamps-sorted") == len(TIMESTAMPS)
