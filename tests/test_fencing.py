@@ -229,7 +229,7 @@ def test_a_batch_that_comes_after_a_rollback_to_pending_writes_nothing(scene, pr
 
 
 def test_a_lease_that_ran_out_without_a_rival_is_taken_up_again(scene):
-    first = scene.apply("0001", *SLOW)
+    first = scene.apply("0001", *SLOW, through="backfill")
     scene.wait_for_backfill()
     first.send_signal(signal.SIGSTOP)
     wait_for(lambda: int(scene.place.raw.hget(LEASE, "expires_ms")) < time.time() * 1000 - 500, "the lease to end")

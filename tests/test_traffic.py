@@ -195,20 +195,24 @@ class Check:
         for account in self.accounts:
             times |= {int(member): ticks for member, ticks in account["times"].items()}
         assert any(ticks is None for ticks in times.values())
+        asked = []
         for member in range(self.scene.size.stamps):
             key = self.scene.map_key(map_of(member))
             word = ("ZSCORE", key + b"-sorted") if self.migrated else ("HGET", key)
-            (raw,) = self.nodes.ask([(key, (*word, member_name(member)))])
+            asked.append((key, (*word, member_name(member))))
+        for member, raw in enumerate(self.nodes.ask(asked)):
             assert (None if raw is None else int(float(raw))) == times.get(member, TICKS), member
 
     def notes(self) -> None:
         same, apart = ("HGET", "{t}:text:"), ("HGET", "{t}:hash:")
         if not self.migrated:
             same, apart = ("GET", "{t}:text:"), ("GET", "{t}:apart:")
+        asked, wanted = [], []
         for writer, i in product(range(self.scene.size.writers), range(NOTES)):
             for family, (word, prefix) in enumerate((apart, same)):
                 id = note_id(writer, i)
                 key = (prefix + id).encode()
-                (raw,) = self.nodes.ask([(key, (word, key, *([b"text"] if self.migrated else [])))])
-                want = self.accounts[writer]["notes"][family].get(id, 0)
-                assert (None if raw is None else int(raw)) == want, key
+                asked.append((key, (word, key, *([b"text"] if self.migrated else []))))
+                wanted.append(self.accounts[writer]["notes"][family].get(id, 0))
+        for (key, _), raw, want in zip(asked, self.nodes.ask(asked), wanted, strict=True):
+            assert (None if raw is None else int(raw)) == want, key
