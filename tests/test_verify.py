@@ -119,9 +119,10 @@ def test_what_cannot_be_mapped_is_unreadable_and_no_value_is_shown(client, shell
 
 
 @pytest.mark.parametrize(("drawn", "compared"), [((0.0,), 600), ((0.9,), 0), ((0.0, 0.9), 300)])
-def test_a_sample_is_what_is_drawn_and_no_proof_even_if_that_is_all(client, tool, monkeypatch, drawn, compared):
+def test_a_sample_is_what_is_drawn_and_no_proof_even_if_that_is_all(server, tmp_path, monkeypatch, drawn, compared):
+    tool = tool_for(server, tmp_path, MEMBERS)
     for name in (b"a", b"b"):
-        put(client, b"{t}:times:" + name, {b"%d" % n: b"1" for n in range(300)})
+        put(server, b"{t}:times:" + name, {b"%d" % n: b"1" for n in range(300)})
     tool.apply()
     draws = itertools.cycle(drawn)
     monkeypatch.setattr(outcome, "random", SimpleNamespace(random=lambda: next(draws)))
