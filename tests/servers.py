@@ -15,12 +15,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import redis
+from redis._parsers import BaseParser
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
@@ -32,6 +34,7 @@ SERVER_NAMES = ("valkey9", "redis6", "redis8", "path")
 LIGHT = ("--bind", "127.0.0.1", "--save", "", "--loglevel", "warning", "--io-threads", "1")
 PORTS = (10240, 22000)
 BUS = 10000
+REPLY_SECONDS = 30.0
 NO_RETRY = Retry(NoBackoff(), 0)  # redis-py 8.1 tries ten times, also after a wrong password
 _dice = random.SystemRandom()  # hypothesis seeds the shared generator: every worker would choose the same ports
 
@@ -101,6 +104,18 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def _ask(connection: socket.socket, words: Sequence[Any]) -> Any:
+    """The reply to one command; a refusal is a value."""
+    reader = hiredis.Reader(replyError=BaseParser.parse_error)
+    connection.sendall(hiredis.pack_command(tuple(words)))
+    while (reply := reader.gets()) is False:
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            raise ConnectionResetError("the server closed the connection")
+        reader.feed(chunk)
+    return reply
+
+
 class Server:
     """One server process; it keeps its port and its directory over kill and restart."""
 
@@ -156,10 +171,18 @@ class Server:
         return redis.Redis(host="127.0.0.1", port=self.port, **options)
 
     def command(self, *args: Any) -> Any:
-        """The bare reply of one command, on a connection of its own: a kill leaves nothing half dead in a pool."""
-        with self.client(retry=NO_RETRY) as client:
-            client.response_callbacks.clear()
-            return client.execute_command(*args)
+        """The bare reply of one command, on a connection of its own: a kill leaves nothing half dead in a pool. Without
+        redis-py, whose clients take longer to make than most commands to be carried out."""
+        login = (("AUTH", self.password),) if self.password else ()
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), REPLY_SECONDS) as connection:
+                for words in (*login, (*args[0].split(), *args[1:])):
+                    reply = _ask(connection, words)
+        except OSError as error:
+            raise redis.ConnectionError(f"{args[0]}: {error}") from error
+        if isinstance(reply, redis.RedisError):
+            raise reply
+        return reply
 
     def start(self) -> Server:
         """Start on a port of its choice the first time, on the same port ever after."""
@@ -221,16 +244,16 @@ class Server:
     def freshen(self, *, flush: bool = True) -> None:
         """Empty, with the settings of the first call and counters at zero: one test leaves nothing to the next."""
         self.revive()
-        with self.client() as client:
-            settings: dict[Any, Any] = dict(client.config_get("*"))
-            if self._settings is None:
-                self._settings = settings
-            for name, value in self._settings.items():
-                if settings[name] != value:
-                    client.config_set(name, value)
-            if flush:
-                client.flushall()
-            client.config_resetstat()
+        flat = self.command("CONFIG GET", "*")
+        settings = dict(zip(flat[::2], flat[1::2], strict=True))
+        if self._settings is None:
+            self._settings = settings
+        for name, value in self._settings.items():
+            if settings[name] != value:
+                self.command("CONFIG SET", name, value)
+        if flush:
+            self.command("FLUSHALL")
+        self.command("CONFIG RESETSTAT")
 
     def size(self) -> int:
         return int(self.command("DBSIZE"))
