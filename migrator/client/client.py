@@ -33,7 +33,8 @@ _NAMELESS = "connection-"
 
 LOST = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError, OSError)
 # Refusals of a node that ran nothing: the slot is on the move, or a failover is under way.
-_NOT_RUN = ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY ", "NOREPLICAS")
+# Inside a script Redis 6 says them as "-READONLY" in the middle of a sentence.
+_NOT_RUN = re.compile(r"^(?:MOVED|ASK|TRYAGAIN)\b|(?:^|-)(?:CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|BUSY|NOREPLICAS)\b")
 _NOT_RUN_CLASSES = ("MovedError", "AskError", "TryAgainError", "ClusterDownError", "MasterDownError", "ReadOnlyError")
 
 
@@ -260,7 +261,7 @@ class Client:
             asked[i] = f"{error.host}:{error.port}"
             wait.for_reason(f"a slot is moving: {text}", error)
             return True
-        if text.startswith(_NOT_RUN) or name in _NOT_RUN_CLASSES:
+        if _NOT_RUN.search(text) or name in _NOT_RUN_CLASSES:
             wait.for_reason(f"{name}: {text}", error)
             self._topology.refresh()
             return True

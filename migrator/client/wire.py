@@ -80,7 +80,7 @@ def exchange(node: Node, commands: Sequence[Words], *, asking: bool = False) -> 
         for reply in replies:
             if isinstance(reply, redis.ConnectionError):
                 raise reply  # LOADING, NOAUTH and their like: a connection that is of no use
-            if isinstance(reply, ReadOnlyError) and isinstance(node.pool, SentinelConnectionPool):
+            if isinstance(node.pool, SentinelConnectionPool) and is_refusal(reply, READ_ONLY):
                 raise redis.ConnectionError("the primary is a replica now")  # the sentinel knows the next one
         return replies
     except BaseException:
@@ -168,21 +168,38 @@ def slot_moved(reply: Reply) -> bool:
     return isinstance(reply, (AskError, TryAgainError))
 
 
+# Redis 6 says of a command inside a script "-OOM …", "-READONLY …", in the middle of a sentence.
+READ_ONLY = re.compile(r"(?:^|-)READONLY\b")
+_FULL = re.compile(r"(?:^|-)OOM\b")
+_DISK = re.compile(r"(?:^|-)MISCONF\b")
 # The last two are said of a command inside a script, by Redis 7 and by Redis 6.
 _DENIED = re.compile("NOPERM|ACL failure in script|The user executing the script can't")
+_CLASSES = {READ_ONLY: ReadOnlyError, _FULL: OutOfMemoryError, _DENIED: NoPermissionError}
+
+
+def is_refusal(reply: Reply, said: re.Pattern[str]) -> bool:
+    """Whether a server refused in these words; redis-py takes some of them off and gives the error a class instead."""
+    if not isinstance(reply, ResponseError):
+        return False
+    return isinstance(reply, _CLASSES.get(said, ())) or said.search(str(reply)) is not None
 
 
 def checked(reply: Reply) -> Reply:
     """The reply, unless it is a refusal: then it is raised in this tool's words."""
-    if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and _DENIED.search(str(reply))):
+    if not isinstance(reply, ResponseError):
+        return reply
+    if is_refusal(reply, _DENIED):
         raise RefusedError(
             f"this user may not do that: {reply}", next="grant the command or key in the ACL, then run it again"
         )
-    if isinstance(reply, OutOfMemoryError) or (isinstance(reply, ResponseError) and str(reply).startswith("OOM")):
+    if is_refusal(reply, _FULL):
         raise RefusedError(f"Redis is out of memory: {reply}", next="free memory or raise maxmemory; the run resumes")
-    if isinstance(reply, ResponseError):
-        raise reply
-    return reply
+    if is_refusal(reply, _DISK):
+        raise RefusedError(
+            f"Redis takes no writes, as it cannot save to disk: {reply}",
+            next="see the server's log, mostly the disk is full; then run the same command again: it goes on",
+        )
+    raise reply
 
 
 def where(address: str, error: BaseException) -> str:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
+from migrator.engine import dump
 from migrator.engine.compare import compare
-from migrator.engine.judge import FAULTS
+from migrator.engine.judge import FAULTS, Difference
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, LedgerBackwardsError
+from migrator.errors import DifferencesError, LedgerBackwardsError, RefusedError
 from migrator.ledger import Intent
+from migrator.models import number_of, show
 from migrator.phases import Marker, Phase
+from migrator.snapshot.backup import Backup, directory_for
 
+T = TypeVar("T")
 State = tuple[Phase, int]
 _RECOVERIES = 5
+_OLD_IS_WHOLE: frozenset[Phase] = frozenset({"pending", "expanded", "backfilled", "verified"})
+_OLD_IS_NOT: frozenset[Phase] = frozenset({"contracted", "reverting"})
+_SWITCHED: frozenset[Phase] = frozenset({"switched"})
+# In slots that are behind a phase, and stand in these, records may differ: the new shape is the truth in both, and the
+# phase looks at the old one again, or has no need of it.
+_SURE: dict[Phase, frozenset[Phase]] = {"switched": _SWITCHED, "contracted": _OLD_IS_NOT}
 
 
-def persist(run: Run, go: Callable[[], None]) -> None:
-    """Goes on from where the markers are, also when they went back meanwhile.
+def persist(run: Run, go: Callable[[], T], *, back: bool = False) -> T:
+    """What `go` returns. Goes on from where the markers are, also when they went back meanwhile. `back`: see
+    `reconcile`.
 
     Raises LedgerBackwardsError where they keep going back.
     """
     for _ in range(_RECOVERIES):
         try:
-            reconcile(run)  # first of all: where we are is what the markers say
+            reconcile(run, back=back)  # first of all: where we are is what the markers say
             return go()
         except MarkersMovedError:
             run.note("a server was replaced while working; looking at the markers first")
@@ -34,8 +45,12 @@ def persist(run: Run, go: Callable[[], None]) -> None:
     )
 
 
-def reconcile(run: Run) -> None:
-    """Brings markers and ledger together before anything else is done. Does nothing where they agree."""
+def reconcile(run: Run, *, back: bool = False) -> None:
+    """Brings markers and ledger together before anything else is done. Does nothing where they agree.
+
+    `back`: what follows is a rollback or a restore, so records that differ are no reason to stop where it settles them.
+    Raises DifferencesError where they are, LedgerBackwardsError where a marker is ahead, MarkersMovedError.
+    """
     markers, run.seen = run.seen or run.markers.raise_fence(run.lease.fence), None
     missing = [slot for slot, marker in markers.items() if marker is None]
     if missing:
@@ -52,7 +67,7 @@ def reconcile(run: Run) -> None:
     if intent is not None and states <= {here, (intent.phase, intent.epoch)}:
         _finish(run, markers, intent)
         return
-    _behind(run, markers, states)
+    _behind(run, markers, states, back=back)
 
 
 def _finish(run: Run, markers: dict[int, Marker | None], intent: Intent) -> None:
@@ -63,7 +78,7 @@ def _finish(run: Run, markers: dict[int, Marker | None], intent: Intent) -> None
     run.settle(intent, detail="completed after a crash")
 
 
-def _behind(run: Run, markers: dict[int, Marker | None], states: set[State]) -> None:
+def _behind(run: Run, markers: dict[int, Marker | None], states: set[State], *, back: bool) -> None:
     """Some slots do not stand where the ledger has them: a failover lost writes, or the ledger itself went back."""
     top = max(run.entry.epoch, run.entry.intent.epoch if run.entry.intent else 0)
     ahead = [state for state in states if state[1] > top]
@@ -76,39 +91,109 @@ def _behind(run: Run, markers: dict[int, Marker | None], states: set[State]) -> 
     run.observer.say(f"{run.id}: markers went back in a failover; repeating the steps they lost")
     if run.entry.phase in ("expanded", "backfilled", "verified"):
         _walk_again(run, markers)
-    elif run.entry.phase in ("switched", "contracted"):
-        _compare_again(run, markers)
+    elif run.entry.phase in _SURE:
+        _compare_again(run, markers, back=back)
     else:
         _set_forward(run, markers)
 
 
-def _walk_again(run: Run, markers: dict[int, Marker | None]) -> None:
+def _walk_again(run: Run, markers: dict[int, Marker | None], **changes: bool) -> None:
     """Before the switch the old shape is whole: every slot to `expanded`, walked and verified again."""
-    # Above that of a change that was under way too: some slots may have come to it already.
+    _all_to(run, markers, "expanded", "markers went back in a failover: walking again", **changes)
+
+
+def _all_to(run: Run, markers: dict[int, Marker | None], phase: Phase, detail: str, **changes: bool) -> None:
+    # Above the epoch of a change that was under way too: some slots may have come to it already.
     epoch = max(run.entry.epoch, run.entry.intent.epoch if run.entry.intent else 0) + 1
-    intent = Intent(phase="expanded", epoch=epoch, checksum=run.entry.mapping)
+    intent = Intent(phase=phase, epoch=epoch, checksum=run.entry.mapping, changes={**changes})
     run.put(intent=intent)
-    _set(run, markers, (intent.phase, epoch), intent.checksum)
-    run.settle(intent, detail="markers went back in a failover: walking again")
+    _set(run, markers, (phase, epoch), intent.checksum)
+    run.settle(intent, detail=detail)
 
 
-def _compare_again(run: Run, markers: dict[int, Marker | None]) -> None:
-    """Slots that missed a step are compared before they are set: nothing is lost that both shapes still have."""
-    here = (run.entry.phase, run.entry.epoch)
-    slots = {slot for slot, m in markers.items() if m is not None and (m.phase, m.epoch) != here}
-    # Where `contracted` was said already, the new shape is the truth, and there need be no old one to compare with.
-    doubtful = {slot for slot in slots if (m := markers[slot]) is not None and m.phase != "contracted"}
-    counts = compare(run, Outcome(slots=doubtful), "compare-failover") if doubtful else Counter[str]()
-    wrong = sum(counts[fault] for fault in FAULTS)
-    if wrong:
-        raise DifferencesError(
-            f"{run.id}: a failover took {len(slots)} slots back from {run.entry.phase}; {wrong} records in them differ",
-            next=f"look at them with: migrator verify {run.module.number}",
-        )
-    _set(run, {slot: markers[slot] for slot in slots}, here, run.entry.checksum)
-    run.make_durable(*here, run.entry.checksum)
-    run.put("recovered", f"{len(slots)} slots compared again and set to {run.entry.phase}",
-            run.ledger.forget_words(run.id), intent=None, swept=False)  # fmt: skip
+def _compare_again(run: Run, markers: dict[int, Marker | None], *, back: bool) -> None:
+    """Slots that missed a step are compared before they are set: nothing is lost that both shapes still have.
+
+    Those that came further than the ledger stay there, and a change that was under way is completed: where a marker
+    says `contracted`, the old shape is frozen or gone, and no other phase may take it for whole.
+    """
+    entry, here, intent = run.entry, (run.entry.phase, run.entry.epoch), run.entry.intent
+    come = {here} if intent is None else {here, (intent.phase, intent.epoch)}
+    behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) not in come}
+    goal = entry.phase if intent is None or intent.phase != "contracted" else intent.phase
+    doubtful = {slot: m.phase for slot, m in behind.items() if m.phase not in _SURE[goal]}
+    found = Outcome(slots=set(doubtful), keep_all=back)
+    counts = compare(run, found, "compare-failover") if doubtful else {}
+    wrong = sum(counts.get(fault, 0) for fault in FAULTS)
+    if wrong and _turned_back(run, markers, goal, doubtful, wrong, found.examples, back=back):
+        return
+    # Written down before the first marker is set: nothing else tells later that these slots are to be swept as well.
+    if intent is not None and intent.phase == "contracted":
+        undone = {"swept": False, "saved": False}
+        intent = intent.model_copy(update={"checksum": entry.mapping, "changes": intent.changes | undone})
+    run.put("recovered", f"{number_of(len(behind), 'slot')} looked at again and set to {entry.phase}",
+            run.ledger.forget_words(run.id), intent=intent, swept=False)  # fmt: skip
+    _set(run, behind, here, run.entry.checksum)
+    if intent is None:
+        run.make_durable(*here, run.entry.checksum)
+    else:
+        _finish(run, run.markers.read(), intent)
+
+
+def _turned_back(
+    run: Run,
+    markers: dict[int, Marker | None],
+    goal: Phase,
+    doubtful: Mapping[int, Phase],
+    wrong: int,
+    examples: Sequence[Difference],
+    *,
+    back: bool,
+) -> bool:
+    """Records differ in slots that a failover took back: True if all slots went to a phase whose steps settle that,
+    False if the way back does. Raises DifferencesError where the operator has to choose."""
+    where, number = set(doubtful.values()), run.module.number
+    if goal == "switched" and where <= _OLD_IS_NOT and run.entry.intent is None:
+        # Of an earlier way back: the new shape is the truth everywhere, the old one is to be rebuilt.
+        _all_to(run, markers, "reverting", "markers went back in a failover: rebuilding again", rolled_back=True)
+        return True
+    if goal == "switched" and where <= _OLD_IS_WHOLE:
+        if back:
+            _walk_again(run, markers, rolled_back=True)
+            return True
+        way = f"go back with: migrator rollback {number} --to expanded --yes"
+    elif goal == "contracted" and where <= _SWITCHED:
+        if back:
+            _save_old(run, examples)
+            return False
+        way = f"go back with: migrator rollback {number} --to switched --backup DIR --yes (the new shape counts)"
+    else:
+        way = "make both shapes of each alike by hand, then run the same command again"
+    raise DifferencesError(
+        f"{run.id}: a failover took {number_of(len(doubtful), 'slot')} back from {goal} to "
+        f"{', '.join(sorted(where))}; {number_of(wrong, 'record')} in them differ, "
+        f"for instance {show(examples[0].pair.old)}",
+        next=way,
+    )
+
+
+def _save_old(run: Run, found: Sequence[Difference]) -> None:
+    """The way back makes these follow the new shape, as `verify --foreign new` would: saved first, as it does."""
+    base, epoch = run.options.backup, run.entry.epoch
+    if base is None:
+        raise RefusedError(f"{run.id}: the way back overwrites {number_of(len(found), 'old record')} that differ",
+                           next="add --backup DIR, where they are saved first")  # fmt: skip
+    path = directory_for(base, run.names.namespace, run.id, epoch, "foreign-new")
+    saving = Backup.create(path, run.names.namespace, run.id, epoch, "foreign-new", run.lease.fence.number)
+    for family in run.families:
+        kind = family.kinds["old"]
+        for name in {d.pair.old: d for d in found if family.from_old(d.pair.old) is not None}:
+            if run.client.one(name, "TYPE", name).decode() == kind:
+                for line in dump.record(run.client, run.client.db, kind, name, by_member=family.by_member):
+                    saving.write(line)
+        run.tick()
+    saving.finish()
+    run.note(f"{number_of(len(found), 'difference')} after a failover: the old records are saved in {path.name}")
 
 
 def _set_forward(run: Run, markers: dict[int, Marker | None]) -> None:

@@ -13,12 +13,11 @@ from migrator.engine.observe import Observer, Rate, Silent, Stop
 from migrator.engine.run import Options, Run, slots_of
 from migrator.errors import DriftError, LeaseHeldError, LedgerBackwardsError, OrderError, RefusedError
 from migrator.ledger import Entry, Lease, Ledger, take_lease
-from migrator.ledger.lease import Words, owner_name, server_ms
+from migrator.ledger.lease import Words, server_ms, take_fence
 from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
 from migrator.names import Names
 from migrator.phases import Fence, FenceTakenError, Marker, Markers
-from migrator.scripts import script
 
 _SAMPLE = 2000
 _ATTEMPTS = 5
@@ -229,11 +228,9 @@ class Session:
 
 
 def take_lease_again(lease: Lease, least: int) -> Fence:
-    """The same lease with a higher number: released and taken in one step, by its own token."""
-    reply = lease.client.eval(
-        script("lease_take"), [lease.names.lease], [lease.fence.token, owner_name(), int(lease.seconds * 1000), least]
-    )
-    return Fence(int(reply[1]), lease.fence.token)
+    """The same lease with a higher number: released and taken in one step, by its own token. Raises LeaseHeldError
+    where it ran out and somebody else has taken it."""
+    return take_fence(lease.client, lease.names, lease.fence.token, lease.seconds, least)
 
 
 def any_marker(client: Client, names: Names, module: Module) -> Marker | None:

@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from migrator.client import Arg, Client, Command, Reply, checked, replicate
@@ -75,11 +76,10 @@ class Lease:
         return replicate(self.client, renewal, self._accept, tick, self.clock)
 
     def release(self) -> None:
-        """Gives the lease back; nothing happens if it is lost already."""
-        try:
+        """Gives the lease back; nothing happens if it is lost already, or where no write is taken: then it ends by
+        itself, and what the command has to tell is told."""
+        with suppress(FencedError, RefusedError):
             self._leased((), 0)
-        except FencedError:
-            return
 
     def _leased(self, commands: Sequence[Words], ms: int) -> None:
         keys = [self.names.lease, *sorted({_key(words) for words in commands})]
@@ -114,13 +114,21 @@ def take_lease(client: Client, names: Names, seconds: float, *, least: int = 1) 
     Raises LeaseHeldError, with owner and expiry, while somebody holds it.
     """
     token = secrets.token_hex(8)
+    return Lease(client, names, take_fence(client, names, token, seconds, least), seconds)
+
+
+def take_fence(client: Client, names: Names, token: str, seconds: float, least: int) -> Fence:
+    """Takes the lease under this token, also once more: its number is then at least `least`.
+
+    Raises LeaseHeldError, with owner and expiry, while somebody else holds it.
+    """
     reply = client.eval(script("lease_take"), [names.lease], [token, owner_name(), int(seconds * 1000), least])
     if not reply[0]:
         raise LeaseHeldError(
             f"{reply[1].decode()} holds the lease for another {max(1, round(reply[2] / 1000))} s",
             next=f"wait for it, or, if that process is gone: migrator lock break {reply[3].decode()}",
         )
-    return Lease(client, names, Fence(int(reply[1]), token), seconds)
+    return Fence(int(reply[1]), token)
 
 
 def show_lease(client: Client, names: Names) -> Holder | None:
@@ -134,7 +142,10 @@ def show_lease(client: Client, names: Names) -> Holder | None:
 
 
 def break_lease(client: Client, names: Names, token: str) -> int:
-    """Breaks the lease that this token holds; raises the fence, so that its holder stops. Returns the new number."""
+    """Breaks the lease that this token holds; raises the fence, so that its holder stops. Returns the new number.
+
+    May be repeated until somebody takes the lease: the reply can be lost. Raises RefusedError for another token.
+    """
     reply = client.eval(script("lease_break"), [names.lease], [token])
     if not reply[0]:
         raise RefusedError(f"no lease has the token {token!r}", next="see the token with: migrator lock show")

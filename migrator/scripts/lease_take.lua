@@ -10,5 +10,5 @@ if l[1] and l[1] ~= '' and l[1] ~= ARGV[1] and left > 0 then return {0, l[2], le
 local number = tonumber(l[4] or 0)
 if l[1] ~= ARGV[1] or number < tonumber(ARGV[4]) then number = math.max(number + 1, tonumber(ARGV[4])) end
 redis.call('HSET', KEYS[1], 'token', ARGV[1], 'owner', ARGV[2], 'number', string.format('%.0f', number),
-  'expires_ms', string.format('%.0f', ms + ARGV[3]), 'paused', '')
+  'expires_ms', string.format('%.0f', ms + ARGV[3]), 'paused', '', 'broken', '')
 return {1, number, tonumber(ARGV[3])}
