@@ -90,11 +90,11 @@ def test_markers_that_move_while_they_are_brought_together_are_looked_at_again(t
     tool.apply()
     reconcile, calls = recover.reconcile, list[int]()
 
-    def moving(run):
+    def moving(run, **how):
         calls.append(1)
         if len(calls) == 1:
             raise MarkersMovedError
-        reconcile(run)
+        reconcile(run, **how)
 
     monkeypatch.setattr(recover, "reconcile", moving)
     if way == "there":
@@ -107,7 +107,7 @@ def test_markers_that_move_while_they_are_brought_together_are_looked_at_again(t
 def test_markers_that_keep_moving_end_a_command(tool, monkeypatch):
     tool.apply(through="expand")
 
-    def moving(run):
+    def moving(run, **how):
         raise MarkersMovedError
 
     monkeypatch.setattr(recover, "reconcile", moving)

@@ -36,7 +36,7 @@ def test_a_way_back_given_up_after_a_crash_leaves_nothing_in_the_way_of_contract
         with pytest.raises(Crash):
             tool.apply(through="contract")
     with monkeypatch.context() as broken:
-        broken.setattr(rebuild, "_drop_retired", crashing)
+        broken.setattr(rebuild, "drop_retired", crashing)
         with pytest.raises(Crash):
             tool.rollback()
     assert tool.phase() == "reverting"

@@ -14,6 +14,7 @@ from redis.sentinel import Sentinel
 
 from migrator.client.client import Client
 from migrator.client.topology import Cluster, Single
+from migrator.client.wire import NO_DISK, is_refusal
 from migrator.errors import UnreachableError, UsageError
 
 _SOCKET_SECONDS = 30.0
@@ -35,7 +36,8 @@ def connect(url: str, **settings: Any) -> Client:
         answer, info = client.on_node(node, ("PING",), ("INFO", "cluster"))
         if not client.cluster and isinstance(info, bytes) and b"cluster_enabled:1" in info:
             raise UsageError(f"{node.address} is part of a cluster", next="use redis+cluster:// in --url")
-        if isinstance(answer, ResponseError):
+        # Where it cannot save, it refuses PING as well; reading goes on, and a write is told what it is.
+        if isinstance(answer, ResponseError) and not is_refusal(answer, NO_DISK):
             raise UnreachableError(
                 f"Redis does not let us in: {answer}", next="check the user and the password in --url"
             )

@@ -171,7 +171,7 @@ def slot_moved(reply: Reply) -> bool:
 # Redis 6 says of a command inside a script "-OOM …", "-READONLY …", in the middle of a sentence.
 READ_ONLY = re.compile(r"(?:^|-)READONLY\b")
 _FULL = re.compile(r"(?:^|-)OOM\b")
-_DISK = re.compile(r"(?:^|-)MISCONF\b")
+NO_DISK = re.compile(r"(?:^|-)MISCONF\b")
 # The last two are said of a command inside a script, by Redis 7 and by Redis 6.
 _DENIED = re.compile("NOPERM|ACL failure in script|The user executing the script can't")
 _CLASSES = {READ_ONLY: ReadOnlyError, _FULL: OutOfMemoryError, _DENIED: NoPermissionError}
@@ -194,7 +194,7 @@ def checked(reply: Reply) -> Reply:
         )
     if is_refusal(reply, _FULL):
         raise RefusedError(f"Redis is out of memory: {reply}", next="free memory or raise maxmemory; the run resumes")
-    if is_refusal(reply, _DISK):
+    if is_refusal(reply, NO_DISK):
         raise RefusedError(
             f"Redis takes no writes, as it cannot save to disk: {reply}",
             next="see the server's log, mostly the disk is full; then run the same command again: it goes on",

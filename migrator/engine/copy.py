@@ -12,7 +12,16 @@ from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Pair, Side
-from migrator.moves.values import MemberValue, Value, count_each, digest, from_reply, read_each, to_items
+from migrator.moves.values import (
+    MAX_ELEMENTS,
+    MemberValue,
+    Value,
+    count_each,
+    digest,
+    from_reply,
+    read_each,
+    to_items,
+)
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
@@ -20,6 +29,7 @@ from migrator.scripts import script
 MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
+BATCH_ITEMS = 40_000  # of both shapes, in one call of a script
 LEAST_RECORDS = 10
 FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
 CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
@@ -29,6 +39,7 @@ FAULT_CODES = {
     7: FIELD_TTL,
 }
 _HOT_PAUSE = 0.001
+_ELEMENT = 128  # bytes that an element counts at least: what small ones cost a script is their number
 
 
 @dataclass(frozen=True)
@@ -75,9 +86,10 @@ class KeyJob:
 def key_batches(
     run: Run, family: Family, side: Side, pairs: Sequence[Pair], too_large: list[Pair] | None = None
 ) -> Iterator[list[Pair]]:
-    """Pairs in batches bounded by number and by the bytes of the side that is read.
+    """Pairs in batches bounded by number and by the bytes and elements of the side that is read.
 
-    A key of more than 16 MB is never read whole: it is left out, and put in `too_large` where that is given.
+    A key of more than 16 MB or 20,000 elements is never read whole: it is left out, and put in `too_large` where that
+    is given.
     """
     kind = family.kinds[side]
     sizes = _sizes(run, kind, [pair.old if side == "old" else pair.new for pair in pairs])
@@ -98,12 +110,17 @@ def key_batches(
 
 
 def _sizes(run: Run, kind: Kind, names: Sequence[bytes]) -> list[int]:
-    """Bytes of each key; 0 for what is gone, of another type, or not to be asked."""
+    """What each key counts, in bytes; 0 for what is gone or of another type. One of too many elements is too large."""
+    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(run.client, kind, names)]
     if kind == "string":
-        replies = count_each(run.client, kind, names)
-    else:
-        replies = run.client.each("MEMORY USAGE", names, "SAMPLES", 5)
-    return [reply if isinstance(reply, int) else 0 for reply in replies]
+        return counts
+    # Where it may not be asked, the number of elements has to do.
+    memory = run.client.each("MEMORY USAGE", names, "SAMPLES", 5)
+    sizes = [reply if isinstance(reply, int) else 0 for reply in memory]
+    return [
+        MAX_BYTES + 1 if count > MAX_ELEMENTS else max(size, count * _ELEMENT)
+        for size, count in zip(sizes, counts, strict=True)
+    ]
 
 
 def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Counter[str]:
@@ -178,14 +195,12 @@ def foreign_type(is_type: str) -> str:
 
 
 def write_keys(run: Run, family: Family, way: Way, jobs: Sequence[KeyJob]) -> list[int]:
-    """Sends records to `copy.lua`, one call a slot; the codes it gave, in order."""
-    groups: dict[int, list[int]] = {}
-    for i, job in enumerate(jobs):
-        groups.setdefault(run.client.slot(job.pair.old), []).append(i)
+    """Sends records to `copy.lua`, one call a slot or several; the codes it gave, in order."""
+    groups = list(_calls(run, jobs))
     guard = run.guard(*way.phases).args()
     truth_kind, copy_kind = family.kinds[way.truth], family.kinds[way.copy]
     commands: list[Command] = []
-    for slot, indexes in groups.items():
+    for slot, indexes in groups:
         keys: list[bytes] = [run.markers.key(slot)]
         args: list[Arg] = [*guard]
         for i in indexes:
@@ -196,13 +211,28 @@ def write_keys(run: Run, family: Family, way: Way, jobs: Sequence[KeyJob]) -> li
             args += (-1,) if over is None else (len(over), *over)
         commands.append(Command.eval(script("copy"), keys, args))
     codes = [0] * len(jobs)
-    for indexes, reply in zip(groups.values(), run.client.run(commands), strict=True):
+    for (_, indexes), reply in zip(groups, run.client.run(commands), strict=True):
         for i, code in zip(indexes, refusal(reply, run.id), strict=True):
             codes[i] = code
     return codes
 
 
-TOO_LARGE = "too-large: more than 16 MB in one key; it has to move by member"
+def _calls(run: Run, jobs: Sequence[KeyJob]) -> Iterator[tuple[int, list[int]]]:
+    """Which records go in one call: those of one slot, as many as BATCH_ITEMS allows. Of a record of a few bytes the
+    mapping may make thousands of elements."""
+    open_: dict[int, tuple[list[int], int]] = {}
+    for i, job in enumerate(jobs):
+        slot, items = run.client.slot(job.pair.old), len(job.expected) + len(job.wanted)
+        indexes, filled = open_.get(slot, ([], 0))
+        if indexes and filled + items > BATCH_ITEMS:
+            yield slot, indexes
+            indexes, filled = [], 0
+        indexes.append(i)
+        open_[slot] = (indexes, filled + items)
+    yield from ((slot, indexes) for slot, (indexes, _) in open_.items())
+
+
+TOO_LARGE = f"too-large: more than 16 MB or {MAX_ELEMENTS:,} elements in one key; it has to move by member"
 
 
 def reject_too_large(run: Run, pairs: Sequence[Pair]) -> Counter[str]:

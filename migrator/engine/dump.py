@@ -44,6 +44,23 @@ def bounded(client: Client, db: int, kind: Kind, names: Sequence[tuple[bytes, by
     ]
 
 
+def large(client: Client, db: int, kind: Kind, name: bytes, shown: bytes) -> list[Line]:
+    """The same for one that is too large to be asked for with others: one line too, put together from pages where it
+    has members. It must not change meanwhile."""
+    if kind in ("string", "list"):
+        return bounded(client, db, kind, [(name, shown)])
+    if client.one(name, "TYPE", name).decode() != kind:
+        return []
+    step, expires, found = 1 if kind == "set" else 2, None, dict[bytes, list[bytes]]()
+    for line in collection(client, db, kind, name, shown):
+        if line.part == 0:  # it may begin again
+            expires, found = line.expires_at, {}
+        # By name: a page may show a member that another one has shown.
+        found.update((line.items[i], line.items[i : i + step]) for i in range(0, len(line.items), step))
+    items = [word for words in found.values() for word in words]
+    return [Line(db, shown, kind, expires, items)] if items else []
+
+
 def record(client: Client, db: int, kind: Kind, name: bytes, *, by_member: bool) -> Iterable[Line]:
     """One key under its own name: of a MemberMove, of any size; else bounded."""
     return collection(client, db, kind, name, name) if by_member else bounded(client, db, kind, [(name, name)])

@@ -17,7 +17,7 @@ from migrator.engine.compare import compare
 from migrator.engine.compare_members import by_batch
 from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches
 from migrator.engine.copy_members import MemberJob
-from migrator.engine.guarded import guarded, unlink
+from migrator.engine.guarded import guarded
 from migrator.engine.judge import FAULTS, Verdict, judge_keys
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import (
@@ -32,7 +32,7 @@ from migrator.engine.outcome import Outcome
 from migrator.engine.put import put_key
 from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run
-from migrator.engine.sweep import rename
+from migrator.engine.sweep import drop_retired, lines_of, rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk
 from migrator.errors import DifferencesError, Unmappable
 from migrator.models import number_of
@@ -68,8 +68,7 @@ def rebuild(run: Run, saved: Path | None) -> None:
             f"{run.id}: the rebuilt old shape is not whole: {found}",
             next=f"look at them with: migrator verify {run.module.number}; then run the rollback again",
         )
-    for number, family in enumerate(run.families):
-        _drop_retired(run, family, number)
+    drop_retired(run)
 
 
 def _from_what_is_kept(run: Run, saved: Path | None) -> None:
@@ -219,9 +218,8 @@ def _from_retired(run: Run, family: Family, number: int) -> None:
                 _from_lines(run, family, dump.collection(run.client, run.client.db, kind, name, pair.key.raw))
         else:
             moved = [Pair(pair.key, name, pair.new) for name, pair in names]
-            for batch in key_batches(run, family, "old", moved):
-                shown = [(pair.old, pair.key.raw) for pair in batch]
-                _from_lines(run, family, dump.bounded(run.client, run.client.db, kind, shown))
+            for _, lines in lines_of(run, family, "old", moved):
+                _from_lines(run, family, lines)
         yield Progress({"scanned": len(names)})
 
     Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
@@ -311,14 +309,3 @@ def _follow_members(run: Run, family: Family, visit: Visit, pair: Pair) -> Itera
 def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> Counter[str]:
     mend_members_by_inverse(run, family, pair, members)
     return Counter(scanned=len(members))
-
-
-def _drop_retired(run: Run, family: Family, number: int) -> None:
-    guard = run.guard("reverting")
-
-    def step(visit: Visit) -> Iterator[Progress]:
-        names = [name for name in visit.keys if family.from_retired(name) is not None]
-        unlink(run, guard, names)
-        yield Progress({"removed": len(names)})
-
-    Walk(run, f"drop-retired-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()

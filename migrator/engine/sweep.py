@@ -17,12 +17,13 @@ from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DifferencesError, RefusedError
 from migrator.models import number_of
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Pair, Side
 from migrator.moves.values import members_from_page, scan_words
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
 from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.ndjson import Line
 
 _CODES = {1: "retired", 2: "done", 3: "unmoved", 4: "taken", 5: "foreign"}
 _REMOVE = {"hash": "HDEL", "zset": "ZREM", "set": "SREM"}
@@ -121,20 +122,33 @@ def rename(
 
 def save_retired(run: Run) -> int:
     """Pages what was retired into the backup and, once that is durable, removes it. Returns how many records."""
-    total = 0
-    backup: Backup | None = None
-    for number, family in enumerate(run.families):
-        saver = _Saver(run, family, backup)
-        run.observer.begin(f"{run.id}: save and remove", None)
-        counts = Walk(run, f"save-{number}", family.retired_glob(), saver.step, count=PAGE_KEYS, resume=False).all()
-        saver.flush()
-        run.observer.end()
-        total, backup = total + counts["saved"], saver.backup
+    total, backup = _save_all(run, keep_accepted=True)
     if backup is None and run.entry.backup:
         backup = open_backup(run)
     if backup is not None:
         backup.finish()
     return total
+
+
+def drop_retired(run: Run) -> None:
+    """The same at the end of the way back, of accepted records too, which have their old names again: what is left may
+    hold other bytes than were put back."""
+    _, backup = _save_all(run, keep_accepted=False)
+    if backup is not None:
+        backup.finish()
+
+
+def _save_all(run: Run, *, keep_accepted: bool) -> tuple[int, Backup | None]:
+    total = 0
+    backup: Backup | None = None
+    for number, family in enumerate(run.families):
+        saver = _Saver(run, family, backup, keep_accepted=keep_accepted)
+        run.observer.begin(f"{run.id}: save and remove", None)
+        counts = Walk(run, f"save-{number}", family.retired_glob(), saver.step, count=PAGE_KEYS, resume=False).all()
+        saver.flush()
+        run.observer.end()
+        total, backup = total + counts["saved"], saver.backup
+    return total, backup
 
 
 def open_backup(run: Run, epoch: int = 0) -> Backup:
@@ -153,8 +167,8 @@ def open_backup(run: Run, epoch: int = 0) -> Backup:
 class _Saver:
     """Writes retired records to the backup and unlinks them after each commit."""
 
-    def __init__(self, run: Run, family: Family, backup: Backup | None) -> None:
-        self._run, self._family, self.backup = run, family, backup
+    def __init__(self, run: Run, family: Family, backup: Backup | None, *, keep_accepted: bool) -> None:
+        self._run, self._family, self.backup, self._keep = run, family, backup, keep_accepted
         self._pending: list[bytes] = []
         self._guard = run.guard()
 
@@ -168,22 +182,20 @@ class _Saver:
             # Sizes are asked of the retired names: that is where the values are now.
             names = {family.retired(pair): pair for pair in pairs}
             moved = [Pair(pair.key, name, pair.new) for name, pair in names.items()]
-            for batch in key_batches(run, family, "old", moved):
-                yield Progress({"saved": self._keys(batch)})
+            for batch, lines in lines_of(run, family, "old", moved):
+                yield Progress({"saved": self._keys(batch, lines)})
 
-    def _keys(self, batch: Sequence[Pair]) -> int:
-        names = [(pair.old, pair.key.raw) for pair in batch]
-        lines = dump.bounded(self._run.client, self._run.client.db, self._family.kinds["old"], names)
+    def _keys(self, batch: Sequence[Pair], lines: Sequence[Line]) -> int:
         for line in lines:
             self._open().write(line)
-        keep = self._run.quarantine
-        self._pending += [pair.old for pair in batch if not keep.accepted_key(pair.key.raw)]
+        keep = self._run.quarantine.accepted_key if self._keep else lambda _: False
+        self._pending += [pair.old for pair in batch if not keep(pair.key.raw)]
         self._flush_if_full()
         return len(lines)
 
     def _collection(self, pair: Pair) -> int:
         name, kind = self._family.retired(pair), self._family.kinds["old"]
-        accepted = self._run.quarantine.accepted_members(pair.key.raw)
+        accepted = self._run.quarantine.accepted_members(pair.key.raw) if self._keep else set[bytes]()
         saved = 0
         for line in dump.collection(self._run.client, self._run.client.db, kind, name, pair.key.raw):
             self._open().write(line)
@@ -229,6 +241,18 @@ class _Saver:
         self._pending = []
 
 
+def lines_of(run: Run, family: Family, side: Side, pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], list[Line]]]:
+    """Whole keys for the backup, in batches bounded by bytes; one that is too large for that, alone: it may have grown
+    since it was compared, and nothing is removed that is not saved."""
+    client, kind, too_large = run.client, family.kinds[side], list[Pair]()
+    for batch in key_batches(run, family, side, pairs, too_large):
+        names = [(pair.old if side == "old" else pair.new, pair.key.raw) for pair in batch]
+        yield batch, dump.bounded(client, client.db, kind, names)
+    for pair in too_large:
+        name = pair.old if side == "old" else pair.new
+        yield [pair], dump.large(client, client.db, kind, name, pair.key.raw)
+
+
 def save_native(run: Run, epoch: int) -> None:
     """Records that have the new shape under the final name already are no old ones, and are never removed; but a
     restore replaces everything under these names, so they are in the backup too."""
@@ -240,12 +264,14 @@ def save_native(run: Run, epoch: int) -> None:
         def step(visit: Visit, family: Family = family, saving: list[Backup] = saving) -> Iterator[Progress]:
             types = run.client.each("TYPE", visit.keys)
             is_new = [checked(reply).decode() == family.kinds["new"] for reply in types]
-            keys = [k for k, new in zip(visit.keys, is_new, strict=True) if new and family.has_old(k)]
-            if keys and not saving:
+            found = [pair for k, new in zip(visit.keys, is_new, strict=True) if new and (pair := family.from_old(k))]
+            if found and not saving:
                 saving.append(open_backup(run, epoch))
-            for line in dump.bounded(run.client, run.client.db, family.kinds["new"], [(key, key) for key in keys]):
-                saving[0].write(line)
-            yield Progress({"saved": len(keys)})
+            pairs = [Pair(pair.key, pair.old, pair.old) for pair in found]  # its final name
+            for batch, lines in lines_of(run, family, "new", pairs):
+                for line in lines:
+                    saving[0].write(line)
+                yield Progress({"saved": len(batch)})
 
         Walk(run, f"native-{number}", family.old_glob, step, count=PAGE_COLLECTIONS, resume=False).all()
         for backup in saving:

@@ -9,7 +9,7 @@ from migrator.errors import Unmappable
 from migrator.keys import Key, Kind, slot_of, slot_tags
 from migrator.moves.migration import Move
 from migrator.moves.move import KeyMove, Mapped, MemberMove
-from migrator.moves.values import MemberValue, Value, check_member_value, check_value
+from migrator.moves.values import MAX_ELEMENTS, MemberValue, Value, check_member_value, check_value
 from migrator.names import Names
 
 Side = Literal["old", "new"]
@@ -229,6 +229,8 @@ def _sound(kind: Kind, value: Value) -> Value:
     fault = check_value(kind, value)
     if fault:
         raise Unmappable(f"the mapping returned {fault} for a {kind}")
+    if kind != "string" and len(value) > MAX_ELEMENTS:
+        raise Unmappable(f"too-large: the mapping makes more than {MAX_ELEMENTS:,} elements of one key")
     return value
 
 

@@ -49,7 +49,7 @@ class Index(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyMove(Generic[S, T]):
-    """One bounded key (at most 16 MB) becomes one key.
+    """One bounded key (at most 16 MB and 20,000 elements, in either shape) becomes one key.
 
     `forward(key, value)` returns the new value, or `Mapped(value, notes)`, or raises `Unmappable`. An empty
     collection is the same as no key. Where source and target have one template, the new record is built under a

@@ -15,6 +15,9 @@ from migrator.records.scores import format_score, parse_score
 Value = Any  # bytes, dict[bytes, bytes], list[bytes], set[bytes] or dict[bytes, float], by kind
 MemberValue = Any  # bytes (hash), float (zset) or None (set)
 
+# Of one key of a KeyMove: so many take a script that compares them 20 to 50 ms.
+MAX_ELEMENTS = 20_000
+
 _READ: dict[Kind, tuple[str, tuple[Arg, ...]]] = {
     "string": ("GET", ()),
     "hash": ("HGETALL", ()),

@@ -1,0 +1,249 @@
+"""Records that are too large for one script, or have grown so since they were compared: none is lost silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import pytest
+
+from migrator.client import connect
+from migrator.engine import copy, dump, forward, rebuild, restore, sweep
+from migrator.engine.copy import MAX_BYTES, TOO_LARGE, write_keys
+from migrator.moves.values import MAX_ELEMENTS
+from migrator.phases import markers
+from tests.conftest import _place
+from tests.records import saved
+from tests.servers import Place, Server, binary
+from tests.support import KEYS, SAME_NAME, Crash, Shell, Tool, crashing, own_keys, picture, put, tool_for
+
+TEXT = b"{t}:text:a"
+LINES = """
+from migrator import KeyMove, Keys, Migration
+
+migration = Migration(KeyMove(
+    source=Keys("{{t}}:text:{id}", type="string"),
+    target=Keys("{{t}}:set:{id}", type="set"),
+    forward=lambda key, text: set(text.split()),
+    inverse=lambda key, words: b" ".join(sorted(words)),
+))
+"""
+HASHES = """
+from migrator import KeyMove, Keys, Migration
+
+migration = Migration(KeyMove(
+    source=Keys("{{t}}:old:{id}", type="KIND"),
+    target=Keys("{{t}}:new:{id}", type="string"),
+    forward=lambda key, value: b"%d" % len(value),
+))
+"""
+VALUES = {
+    "hash": lambda size: {b"f%d" % n: b"v" for n in range(size)},
+    "list": lambda size: [b"v"] * size,
+    "set": lambda size: {b"m%d" % n for n in range(size)},
+    "zset": lambda size: {b"m%d" % n: 1.0 for n in range(size)},
+}
+
+
+def batched(items: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What is too large, made small: so many bytes."""
+    monkeypatch.setattr(copy, "MAX_BYTES", 5000)
+    return 5000
+
+
+@pytest.fixture(params=["server", "no MEMORY"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A server; once one whose users may not ask how large a key is."""
+    if request.param == "server":
+        yield request.getfixturevalue("server")
+        return
+    with Server(binary(), acl="user default on nopass ~* &* +@all -memory") as server:
+        yield from _place(server, "server")
+
+
+# Too many elements.
+
+
+def test_a_record_that_becomes_200_000_elements_is_quarantined_with_the_reason_and_the_others_are_not(client, tmp_path):
+    tool = tool_for(client, tmp_path, LINES)
+    put(client, TEXT, b" ".join(b"%d" % n for n in range(200_000)))
+    put(client, b"{t}:text:b", b"one two")
+    [rejected] = tool.plan().rejected
+    assert rejected.reason == f"too-large: the mapping makes more than {MAX_ELEMENTS:,} elements of one key"
+    tool.apply(exit=32)
+    tool.apply(exit=32)
+    assert tool.phase() == "backfilled"
+    listed = Shell(client, tool.directory)("quarantine", "list", "0001")["records"]
+    assert [(one["key"], one["reason"]) for one in listed] == [("{t}:text:a", rejected.reason)]
+    assert client.raw.exists(b"{t}:set:a") == 0
+    assert client.raw.smembers(b"{t}:set:b") == {b"one", b"two"}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_collection_of_too_many_elements_is_never_read_whole(place, tmp_path, kind):
+    tool = tool_for(place, tmp_path, HASHES.replace("KIND", kind))
+    value = VALUES[kind](MAX_ELEMENTS + 1)
+    for names in batched(value, 5000):
+        sorts = {"hash": dict.fromkeys(names, b"v"), "zset": dict.fromkeys(names, 1.0), "set": set(names)}
+        put(place, b"{t}:old:large", sorts.get(kind, names))
+    put(place, b"{t}:old:small", VALUES[kind](3))
+    tool.apply(exit=32)
+    listed = Shell(place, tool.directory)("quarantine", "list", "0001")["records"]
+    assert [(one["key"], one["reason"]) for one in listed] == [("{t}:old:large", TOO_LARGE)]
+    assert place.raw.get(b"{t}:new:small") == b"3"
+
+
+def test_records_of_many_elements_each_are_written_in_calls_of_so_many(server, tmp_path, monkeypatch):
+    tool = tool_for(server, tmp_path, LINES)
+    for number in range(30):
+        put(server, b"{t}:text:%d" % number, b" ".join(b"%d" % n for n in range(200)))
+    monkeypatch.setattr(copy, "BATCH_ITEMS", 1000)
+    calls: list[int] = []
+    whole = markers.refusal
+
+    def counted(reply, id):
+        calls.append(len(reply))
+        return whole(reply, id)
+
+    tool.apply(through="expand")
+    monkeypatch.setattr(copy, "refusal", counted)
+    with tool.run() as run:
+        family = run.families[0]
+        pairs = [pair for n in range(30) if (pair := family.from_old(b"{t}:text:%d" % n)) is not None]
+        assert copy.copy_keys(run, family, copy.FORWARD, pairs) == {"scanned": 30, "moved": 30}
+    assert calls == [4] * 7 + [2]
+    assert write_keys(run, family, copy.FORWARD, []) == []
+
+
+# Grown since the comparison.
+
+
+def grow(tool: Tool, monkeypatch: pytest.MonkeyPatch, size: int) -> bytes:
+    """An application without an adapter makes a record large after contract has compared it; what it holds then."""
+    text = b" a" + b"!" * size
+    whole = sweep.save_native
+
+    def then(run, epoch):
+        whole(run, epoch)
+        put(tool.place, TEXT, text)
+
+    monkeypatch.setattr(forward, "save_native", then)
+    return text
+
+
+@pytest.fixture
+def tool(client, tmp_path) -> Tool:
+    put(client, TEXT, b" a")
+    put(client, b"{t}:text:b", b" b")
+    tool = tool_for(client, tmp_path, KEYS)
+    tool.apply(through="switch")
+    return tool
+
+
+def kept(tool: Tool) -> dict[bytes, bytes]:
+    return {key: text for key, _, _, text in saved(tool.backup)}
+
+
+def test_a_record_of_over_16_mb_is_saved_before_it_is_removed(server, tmp_path, monkeypatch):
+    put(server, TEXT, b" a")
+    tool = tool_for(server, tmp_path, KEYS)
+    tool.apply(through="switch")
+    text = grow(tool, monkeypatch, MAX_BYTES)
+    tool.apply(through="contract")
+    assert kept(tool)[TEXT] == text
+    assert own_keys(server) == set()
+    assert set(picture(server)) == {b"{t}:hash:a"}
+
+
+def test_a_record_that_has_grown_is_saved_on_the_way_back_too(tool, small, monkeypatch):
+    text = grow(tool, monkeypatch, small)
+    with monkeypatch.context() as broken:
+        broken.setattr(sweep, "save_retired", crashing)
+        with pytest.raises(Crash):
+            tool.apply(through="contract")
+    assert kept(tool) == {}
+    assert tool.rollback() == "switched"
+    assert own_keys(tool.place) == set()
+    assert kept(tool) == {TEXT: text, b"{t}:text:b": b" b"}
+    # The new shape is the truth.
+    assert (tool.place.raw.get(TEXT), tool.place.raw.get(b"{t}:text:b")) == (b"a", b" b")
+
+
+def test_a_large_record_set_aside_by_a_contract_that_was_cut_short_comes_back_as_it_was(tool, monkeypatch):
+    before = picture(tool.place, b"{t}:text")
+    with monkeypatch.context() as broken:
+        broken.setattr(sweep, "save_retired", crashing)
+        with pytest.raises(Crash):
+            tool.apply(through="contract")
+    tool.apply("0001", exit=0)  # nothing to do for verify
+    whole, alone = dump.large, list[bytes]()
+
+    def large(*args):
+        alone.append(args[-1])
+        return whole(*args)
+
+    with tool.run() as run:
+        run.change("reverting", rolled_back=True)
+        monkeypatch.setattr(copy, "MAX_BYTES", 1)
+        monkeypatch.setattr(dump, "large", large)
+        rebuild._from_what_is_kept(run, None)
+    monkeypatch.undo()
+    assert sorted(alone) == [TEXT, b"{t}:text:b"]
+    assert picture(tool.place, b"{t}:text") == before
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == before
+
+
+@pytest.mark.parametrize("kind", ["hash", "set", "zset", "list", "string"])
+def test_a_large_key_is_read_by_pages_and_is_one_line(client, kind):
+    name, far = b"{t}:large", 4_102_444_800_000
+    put(client, name, b"text" if kind == "string" else VALUES[kind](3000))
+    client.raw.pexpireat(name, far)
+    tool = connect(client.url)
+    [line] = dump.large(tool, 0, kind, name, b"shown")
+    [whole] = dump.bounded(tool, 0, kind, [(name, b"shown")])
+    assert (line.key, line.kind, line.expires_at, line.part) == (b"shown", kind, whole.expires_at, 0)
+    width = 2 if kind in ("hash", "zset") else 1
+    pieces = [sorted(zip(*[iter(one.items)] * width, strict=True)) for one in (line, whole)]
+    assert pieces[0] == pieces[1]
+    assert dump.large(tool, 0, kind, b"{t}:gone", b"shown") == []
+    assert dump.large(tool, 0, "hash" if kind == "string" else "string", name, b"shown") == []
+
+
+def test_records_of_the_new_shape_under_the_final_name_are_saved_in_batches_bounded_by_bytes(
+    client, tmp_path, monkeypatch
+):
+    tool = tool_for(client, tmp_path, SAME_NAME)
+    tool.apply(through="expand")
+    put(client, TEXT, b" a")
+    natives = [b"{t}:text:n%d" % n for n in range(6)]
+    for name in natives:
+        put(client, name, {b"id": name, b"text": b"x" * 900})
+    put(client, b"{t}:text:large", {b"id": b"large", b"text": b"x" * 9000})
+    tool.apply(through="switch")
+    monkeypatch.setattr(copy, "MAX_BYTES", 6000)
+    monkeypatch.setattr(copy, "BATCH_BYTES", 2500)
+    batches, whole = list[int](), dump.bounded
+
+    def bounded(client, db, kind, names):
+        batches.append(len(names))
+        return whole(client, db, kind, names)
+
+    monkeypatch.setattr(dump, "bounded", bounded)
+    with tool.run() as run:
+        sweep.save_native(run, 3)
+    assert (max(batches), sum(batches)) == (2, 6)
+    assert {key for key, *_ in saved(tool.backup)} == {*natives, b"{t}:text:large"}
+    monkeypatch.undo()
+    tool.apply(through="contract")
+    with tool.run() as run:
+        restore.restore(run)
+    assert (tool.phase(), client.raw.get(TEXT)) == ("pending", b" a")
+    assert client.raw.hget(b"{t}:text:large", "text") == b"x" * 9000

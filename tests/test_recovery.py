@@ -1,0 +1,241 @@
+"""Recovery where a crash and a failover come together: no marker of `contracted` goes back, and a command leads out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from migrator.adapters import Records
+from migrator.engine import back, recover, restore
+from migrator.engine.run import Run
+from migrator.engine.sweep import open_backup
+from migrator.errors import DifferencesError, RefusedError
+from tests.records import saved
+from tests.support import KEYS, Crash, Tool, crashing, modules_of, own_keys, picture, put, tool_for
+from tests.test_lost_markers import set_back
+
+# Three slots, and so three markers.
+APART = """
+from migrator import KeyMove, Keys, Migration
+
+def move(tag):
+    return KeyMove(
+        source=Keys(f"{{{{{tag}}}}}:text:{{id}}", type="string"),
+        target=Keys(f"{{{{{tag}}}}}:hash:{{id}}", type="hash"),
+        forward=lambda key, text: {b"id": key["id"], b"text": text.strip()},
+        inverse=lambda key, fields: fields[b"text"],
+    )
+
+migration = Migration(*map(move, "abc"))
+"""
+A, B, C = (b"{%s}:text:1" % tag for tag in (b"a", b"b", b"c"))
+
+
+@pytest.fixture
+def apart(cluster, tmp_path):
+    for key in (A, B, C):
+        put(cluster, key, b" " + key)
+    tool = tool_for(cluster, tmp_path, APART)
+    tool.apply(through="switch")
+    return tool
+
+
+@pytest.fixture
+def tool(client, tmp_path):
+    for name in (b"a", b"b"):
+        put(client, b"{t}:text:" + name, b" " + name)
+    return tool_for(client, tmp_path, KEYS)
+
+
+def crash_in_contract(tool: Tool, monkeypatch, reached: bytes) -> int:
+    """A crash when the marker beside one record says `contracted` and no other does; its slot."""
+    with tool.run() as run, monkeypatch.context() as broken:
+        broken.setattr(run, "settle", crashing)
+        slot = tool.client.slot(reached)
+        whole, run.markers.slots = run.markers.slots, [slot]
+        epoch = run.entry.epoch + 1
+        open_backup(run, epoch).finish()
+        with pytest.raises(Crash):
+            run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=epoch, swept=False, saved=False)
+        run.markers.slots = whole
+    return slot
+
+
+def fail_over(tool: Tool, key: bytes, phase: str, epoch: int) -> int:
+    """The marker beside this record is an older one; its slot."""
+    session, slot = tool.session(), tool.client.slot(key)
+    marker = session.reader(session.modules.find("0001")).markers.key(slot)
+    tool.place.raw.hset(marker, mapping={"phase": phase, "epoch": epoch})
+    return slot
+
+
+def go_back(tool: Tool, to: str | None, **how: bool) -> str:
+    """What `rollback` does, once it is said that it goes back."""
+    session = tool.session(**how)
+    with session.leased() as lease:
+        run = session.run(lease, session.modules.find("0001"))
+        recover.persist(run, lambda: back.rollback(run, to), back=True)  # type: ignore[arg-type] # any phase
+        return str(run.entry.phase)
+
+
+def contracted(tool: Tool, *, through: str = "switch") -> None:
+    """Contract is said, and nothing is removed yet."""
+    tool.apply(through=through)
+    with tool.run() as run:
+        epoch = run.entry.epoch + 1
+        open_backup(run, epoch).finish()
+        run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=epoch, swept=False, saved=False)
+
+
+@pytest.mark.parametrize("earlier", [("verified", 1), ("switched", 1)])
+def test_markers_of_three_phases_are_completed_forward_and_what_was_written_in_contracted_stays(
+    apart, monkeypatch, earlier
+):
+    slot = crash_in_contract(apart, monkeypatch, A)
+    assert fail_over(apart, B, *earlier) != slot
+    records = Records(apart.place.raw, modules_of(apart.directory).find("0001"), source="{{a}}:text:{id}")
+    records.put({b"id": b"1", b"text": b"newer"}, id=b"1")  # the old one is set aside
+    assert apart.states() == {("switched", 2), ("contracted", 3), earlier}
+    with apart.run() as run:
+        recover.reconcile(run)
+        marker = run.markers.read([slot])[slot]
+        assert marker is not None
+        assert (marker.phase, marker.epoch, run.entry.phase, run.entry.epoch) == ("contracted", 3, "contracted", 3)
+    apart.apply(through="contract")
+    assert apart.states() == {("contracted", 4)}
+    assert apart.place.raw.hget(b"{a}:hash:1", "text") == b"newer"
+    assert go_back(apart, "pending") == "pending"
+    assert {key: apart.place.raw.get(key) for key in (A, B, C)} == {A: b"newer", B: b" " + B, C: b" " + C}
+
+
+def test_slots_that_differ_beside_contracted_ones_stay_where_they_are_and_are_named(apart, monkeypatch):
+    crash_in_contract(apart, monkeypatch, A)
+    fail_over(apart, B, "verified", 1)
+    apart.place.raw.delete(b"{b}:hash:1")
+    states = apart.states()
+    for _ in range(2):
+        with pytest.raises(
+            DifferencesError, match=r"back from contracted to verified; 1 record .* \{b\}:text:1"
+        ) as held:
+            go_back(apart, "switched")
+        assert "by hand" in held.value.next
+        assert apart.states() == states
+    put(apart.place, b"{b}:hash:1", {b"id": b"1", b"text": B})
+    assert go_back(apart, "switched") == "switched"
+
+
+def test_the_end_of_a_sweep_is_not_told_of_slots_that_were_not_swept(apart, monkeypatch):
+    apart.apply(through="contract")
+    with apart.run() as run, monkeypatch.context() as broken:
+        broken.setattr(run, "settle", crashing)
+        whole, run.markers.slots = run.markers.slots, [apart.client.slot(A)]
+        with pytest.raises(Crash):
+            run.change("contracted", swept=True, saved=True)
+        run.markers.slots = whole
+    fail_over(apart, B, "switched", 2)
+    put(apart.place, B, b" " + B)  # nor has the replica heard of its removal
+    with apart.run() as run, monkeypatch.context() as broken:
+        broken.setattr(recover, "_finish", crashing)
+        with pytest.raises(Crash):
+            recover.reconcile(run)
+    apart.apply(through="contract")
+    assert apart.place.raw.exists(B) == 0
+    assert apart.states() == {("contracted", 6)}
+
+
+def test_a_crash_in_recovery_does_not_make_a_slot_that_went_back_a_swept_one(tool, monkeypatch):
+    tool.apply(through="contract")
+    set_back(tool, "switched", 2)
+    for name in (b"a", b"b"):
+        put(tool.place, b"{t}:text:" + name, b" " + name)
+    with monkeypatch.context() as broken:
+        broken.setattr(Run, "make_durable", crashing)
+        with pytest.raises(Crash), tool.run() as run:
+            recover.reconcile(run)
+    tool.apply(through="contract")
+    assert {one.type for one in picture(tool.place).values()} == {"hash"}
+    assert tool.rollback(to="pending") == "pending"
+    assert tool.place.raw.get(b"{t}:text:a") == b" a"
+
+
+def test_a_slot_that_differs_behind_contracted_leads_back_and_its_old_records_are_saved(tool):
+    contracted(tool)
+    set_back(tool, "switched", 2)
+    put(tool.place, b"{t}:text:a", b"foreign")
+    stopped = tool.apply(through="contract", exit=30).stopped
+    assert stopped is not None
+    assert "migrator rollback 0001 --to switched --backup DIR --yes" in (stopped.next or "")
+    assert tool.states() == {("switched", 2)}
+    with pytest.raises(RefusedError, match="overwrites 1 old record"):
+        go_back(tool, "switched", backup=False)
+    assert tool.states() == {("switched", 2)}
+    assert go_back(tool, "switched") == "switched"
+    assert tool.phase() == "switched"
+    assert (tool.place.raw.get(b"{t}:text:a"), tool.place.raw.get(b"{t}:text:b")) == (b"a", b" b")
+    assert [(key, text) for key, _, _, text in saved(tool.backup, "*foreign-new*")] == [(b"{t}:text:a", b"foreign")]
+    assert tool.verify().different == 0
+    tool.apply("0001", through="contract")
+    assert own_keys(tool.place) == set()
+
+
+def test_a_restore_leads_out_of_it_too(tool):
+    contracted(tool)
+    set_back(tool, "switched", 2)
+    put(tool.place, b"{t}:text:a", b"foreign")
+    session = tool.session()
+    with session.leased() as lease:
+        run = session.run(lease, session.modules.find("0001"))
+        recover.persist(run, lambda: restore.restore(run), back=True)
+    assert tool.phase() == "pending"
+    assert (tool.place.raw.get(b"{t}:text:a"), tool.place.raw.get(b"{t}:text:b")) == (b"foreign", b" b")
+
+
+@pytest.mark.parametrize("earlier", [("verified", 1), ("expanded", 1)])
+def test_a_slot_that_differs_behind_switched_leads_back_to_expanded_where_the_old_shape_counts(tool, earlier):
+    tool.apply(through="switch")
+    set_back(tool, *earlier)
+    put(tool.place, b"{t}:text:a", b"written past the adapters")
+    stopped = tool.apply(through="contract", exit=30).stopped
+    assert stopped is not None
+    assert stopped.next == "go back with: migrator rollback 0001 --to expanded --yes"
+    assert go_back(tool, "expanded") == "expanded"
+    assert tool.states() == {("expanded", 3)}
+    tool.apply()  # rolled back: not without its ID
+    assert tool.phase() == "expanded"
+    tool.apply("0001", through="switch")
+    assert tool.place.raw.hget(b"{t}:hash:a", "text") == b"written past the adapters"
+
+
+@pytest.mark.parametrize("earlier", [("contracted", 4), ("reverting", 5)])
+def test_a_slot_of_an_earlier_way_back_is_rebuilt_again_and_never_taken_for_whole(tool, earlier):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    assert tool.rollback() == "switched"
+    assert tool.states() == {("switched", 6)}
+    set_back(tool, *earlier)
+    tool.place.raw.delete(b"{t}:text:a")
+    stopped = tool.apply("0001", exit=60).stopped
+    assert stopped is not None
+    assert "rollback 0001 --to switched" in (stopped.next or "")
+    assert tool.phase() == "reverting"
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == before
+
+
+def test_a_slot_of_a_way_back_that_was_given_up_is_contracted_with_the_others(tool):
+    tool.apply(through="contract")
+    with tool.run() as run:
+        run.change("reverting", rolled_back=True, swept=False)
+    tool.apply("0001", through="contract")
+    set_back(tool, "reverting", 5)
+    put(tool.place, b"{t}:text:a", b" a")  # of two, one was rebuilt there
+    tool.apply("0001", through="contract")
+    assert tool.phase() == "contracted"
+    assert {one.type for one in picture(tool.place).values()} == {"hash"}
+
+
+def test_what_goes_on_after_recovery_gives_its_result(tool):
+    tool.apply()
+    with tool.run() as run:
+        assert recover.persist(run, lambda: json.dumps(run.entry.phase)) == '"verified"'
