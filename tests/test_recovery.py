@@ -239,3 +239,14 @@ def test_what_goes_on_after_recovery_gives_its_result(tool):
     tool.apply()
     with tool.run() as run:
         assert recover.persist(run, lambda: json.dumps(run.entry.phase)) == '"verified"'
+
+
+def test_a_change_that_came_to_no_marker_is_not_completed_by_recovery(tool, monkeypatch):
+    tool.apply(through="switch")
+    with tool.run() as run, monkeypatch.context() as broken:
+        broken.setattr(type(run.markers), "change", crashing)
+        with pytest.raises(Crash):
+            run.change("contracted", swept=False, saved=False)
+    set_back(tool, "verified", 1)
+    tool.apply()
+    assert (tool.phase(), tool.states()) == ("switched", {("switched", 2)})

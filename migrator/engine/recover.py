@@ -114,10 +114,10 @@ def _all_to(run: Run, markers: dict[int, Marker | None], phase: Phase, detail: s
 def _compare_again(run: Run, markers: dict[int, Marker | None], *, back: bool) -> None:
     """Slots that missed a step are compared before they are set: nothing is lost that both shapes still have.
 
-    Those that came further than the ledger stay there, and a change that was under way is completed: where a marker
+    Those that came further than the ledger stay there, and the change that was under way is completed: where a marker
     says `contracted`, the old shape is frozen or gone, and no other phase may take it for whole.
     """
-    entry, here, intent = run.entry, (run.entry.phase, run.entry.epoch), run.entry.intent
+    entry, here, intent = run.entry, (run.entry.phase, run.entry.epoch), _begun(run, markers)
     come = {here} if intent is None else {here, (intent.phase, intent.epoch)}
     behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) not in come}
     goal = entry.phase if intent is None or intent.phase != "contracted" else intent.phase
@@ -140,6 +140,13 @@ def _compare_again(run: Run, markers: dict[int, Marker | None], *, back: bool) -
         _finish(run, run.markers.read(), intent)
 
 
+def _begun(run: Run, markers: Mapping[int, Marker | None]) -> Intent | None:
+    """The change that was under way, if it has come to any marker; else nothing has happened of it."""
+    intent = run.entry.intent
+    states = {(m.phase, m.epoch) for m in markers.values() if m is not None}
+    return intent if intent is not None and (intent.phase, intent.epoch) in states else None
+
+
 def _turned_back(
     run: Run,
     markers: dict[int, Marker | None],
@@ -153,7 +160,7 @@ def _turned_back(
     """Records differ in slots that a failover took back: True if all slots went to a phase whose steps settle that,
     False if the way back does. Raises DifferencesError where the operator has to choose."""
     where, number = set(doubtful.values()), run.module.number
-    if goal == "switched" and where <= _OLD_IS_NOT and run.entry.intent is None:
+    if goal == "switched" and where <= _OLD_IS_NOT and _begun(run, markers) is None:
         # Of an earlier way back: the new shape is the truth everywhere, the old one is to be rebuilt.
         _all_to(run, markers, "reverting", "markers went back in a failover: rebuilding again", rolled_back=True)
         return True

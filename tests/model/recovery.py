@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.model.server import CONTRACTED, EXPANDED, OLD_IS_TRUE, SWITCHED, forward
+from tests.model.server import CONTRACTED, EXPANDED, OLD_IS_TRUE, REVERTING, SWITCHED, forward
 from tests.model.tool import Step, Ways
 from tests.model.world import Tool, World
 
@@ -37,7 +37,14 @@ def _behind(s: Step, label: str, w: World, seen: tuple[int, int]) -> Ways:
         again = (EXPANDED, max(ledger.epoch, seen[1]) + 1)
         ledger = ledger._replace(intent=again)
         yield s.go(f"{label}: walk again", "mark", w._replace(ledger=ledger), reg=again, source=seen)
+    elif (ledger.phase, seen[0]) in ((CONTRACTED, CONTRACTED), (CONTRACTED, REVERTING)):
+        yield s.go(f"{label}: set forward, old need not be whole", "mark", w, reg=here, source=seen)
     elif ledger.phase in (SWITCHED, CONTRACTED) and forward(w.db.old) != w.db.new:
-        yield s.off("records differ after a failover")
+        if ledger.phase == SWITCHED and seen[0] in (CONTRACTED, REVERTING):
+            again = (REVERTING, max(ledger.epoch, seen[1]) + 1)
+            ledger = ledger._replace(intent=again)
+            yield s.go(f"{label}: rebuild again", "mark", w._replace(ledger=ledger), reg=again, source=seen)
+        else:
+            yield s.off("records differ after a failover")
     else:
         yield s.go(f"{label}: set forward", "mark", w, reg=here, source=seen)
