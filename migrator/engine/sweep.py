@@ -188,8 +188,10 @@ class _Saver:
     def _keys(self, batch: Sequence[Pair], lines: Sequence[Line]) -> int:
         for line in lines:
             self._open().write(line)
-        keep = self._run.quarantine.accepted_key if self._keep else lambda _: False
-        self._pending += [pair.old for pair in batch if not keep(pair.key.raw)]
+        saved = {line.key for line in lines}  # all but what expired meanwhile
+        if self._keep:
+            saved = {key for key in saved if not self._run.quarantine.accepted_key(key)}
+        self._pending += [pair.old for pair in batch if pair.key.raw in saved]
         self._flush_if_full()
         return len(lines)
 
