@@ -50,12 +50,14 @@ def round_one(
 
 @dataclass
 class _Batch:
-    """A page of one side, and what the other is to say of it: `wanted` are the values it should have."""
+    """A page of one side, and what the other is to say of it: `wanted` are the values it should have. `found` is what
+    it says, once it is known."""
 
     cursor: int
     members: list[Member]
     wanted: list[Any] = field(default_factory=list)
     odd: Sequence[Member] = ()
+    found: list[Reply] | None = None
 
 
 class _Side:
@@ -72,6 +74,8 @@ class _Side:
     def work(self, lanes: Lanes, count: Count) -> Work:
         """Asks for the next page before it looks at this one, and for the other side of it after."""
         asked: deque[_Batch | None] = deque([None])  # None: a page
+        # A page of which nothing is asked waits for those before it: the cursor moves past what is compared only.
+        unsettled: deque[_Batch] = deque()
         lanes.send(*self._page_words(self.cursor, count()))
         while asked:
             replies = yield
@@ -79,18 +83,21 @@ class _Side:
             if any(isinstance(reply, ResponseError) for reply in replies):
                 return  # left to the other way, which says what it is
             if batch is not None:
-                self._settle(batch, replies[0])
-                continue
-            cursor = int(replies[-1][0])
-            if cursor:
-                lanes.send(*self._page_words(cursor, count()))
-                asked.append(None)
-            batch, words = self._look(cursor, replies)
-            if words:
-                lanes.send(words)
-                asked.append(batch)
+                batch.found = replies[0]
             else:
-                self._settle(batch, [])
+                cursor = int(replies[-1][0])
+                if cursor:
+                    lanes.send(*self._page_words(cursor, count()))
+                    asked.append(None)
+                batch, words = self._look(cursor, replies)
+                unsettled.append(batch)
+                if words:
+                    lanes.send(words)
+                    asked.append(batch)
+                else:
+                    batch.found = []
+            while unsettled and (found := unsettled[0].found) is not None:
+                self._settle(unsettled.popleft(), found)
         self.done = True
 
     def _page_words(self, cursor: int, count: int) -> list[tuple[Arg, ...]]:
