@@ -38,8 +38,8 @@ def open_to(run: Run, family: Family, visit: Visit) -> bool:
 def round_one(
     run: Run, family: Family, visit: Visit, side: Side, pairs: Sequence[Pair], tally: Tally, judge: Judge
 ) -> Generator[Progress, None, Left]:
-    """From the old side: every old member has its new one. From the new side: every new member has an old one it comes
-    from. Returns what is to be done the other way: all, where members are not read in bulk."""
+    """From the old side: every old member has its new one. From the new side: every new member is what an old one
+    becomes. Returns what is to be done the other way: all, where members are not read in bulk."""
     all_ = starts(visit, pairs, side)
     if not open_to(run, family, visit):
         return all_
@@ -57,6 +57,7 @@ class _Batch:
     members: list[Member]
     wanted: list[Any] = field(default_factory=list)
     odd: Sequence[Member] = ()
+    origins: list[bytes] = field(default_factory=list)  # of a page of the new side: the old members they come from
     found: list[Reply] | None = None
 
 
@@ -171,11 +172,16 @@ class _New(_Side):
             return _Batch(cursor, []), ()
         pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(flat[::2], flat[1::2], strict=True))
         origins = self._family.origins(self.pair, pairs, partial(member_from_wire, kind))
-        return _Batch(cursor, pairs), ask_words(self._family.kinds["old"], self.pair.old, origins)
+        return _Batch(cursor, pairs, origins=origins), ask_words(self._family.kinds["old"], self.pair.old, origins)
 
     def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
-        if None not in found and 0 not in found:
+        kinds = self._family.kinds
+        if self._family.keeps_names and None not in found and 0 not in found:
             return []
-        kind = self._family.kinds["new"]
-        missing = (pair for pair, there in zip(batch.members, found, strict=True) if there is None or there == 0)
-        return [(name, member_from_wire(kind, value)) for name, value in missing]
+        olds = [
+            None if value is None or value == 0 else (was, member_from_wire(kinds["old"], value))
+            for was, value in zip(batch.origins, found, strict=True)
+        ]
+        strays = self._family.strays(self.pair, [name for name, _ in batch.members], olds)
+        suspects = (member for member, stray in zip(batch.members, strays, strict=True) if stray)
+        return [(name, member_from_wire(kinds["new"], value)) for name, value in suspects]

@@ -16,9 +16,10 @@ from migrator.engine.judge import Difference, judge_members, read_members, read_
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, inner_pages
+from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Member, Pair, Side
-from migrator.moves.values import members_from_page, scan_words
+from migrator.moves.values import member_from_wire, members_from_page, scan_words
 
 Judge = Callable[[Pair, Sequence[Member]], Counter[str]]
 
@@ -94,19 +95,37 @@ def _settle_members(run: Run, family: Family, outcome: Outcome, pair: Pair, batc
 
 
 def _judge_new(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:
-    """Only what has no old member is counted here; the rest was judged from the old side."""
+    """Only what no old member becomes is counted here; the rest was judged from the old side."""
     origins = dict(zip((name for name, _ in batch), family.origins(pair, batch), strict=True))
     extras = _extras(run, family, pair, origins)
     wrong = len(extras)
     if outcome.drop_extras and outcome.repair is not None and extras:
-        drop_members(run, family, outcome.repair, pair, [(origins[name], name) for name in extras])
+        names = [(origins[name], name) for name in extras]
+        drop_members(run, family, outcome.repair, pair, names, list(extras.values()))
         extras = _extras(run, family, pair, {name: origins[name] for name in extras})
-    found = [Difference(pair, origins[n], "extra", "there is no old member", n) for n in extras]
+    found = [Difference(pair, origins[n], "extra", _why(old), n) for n, old in extras.items()]
     return account(outcome, found, wrong - len(extras))
 
 
-def _extras(run: Run, family: Family, pair: Pair, origins: dict[bytes, bytes]) -> list[bytes]:
+def _extras(run: Run, family: Family, pair: Pair, origins: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+    """The new members that no old one becomes, each with the value of the old one it comes from, if that is there."""
     if not origins:
-        return []
-    _, _, old, new = read_members(run, family, pair, list(origins.values()), list(origins))
-    return [n for n, was, now in zip(origins, old, new, strict=True) if was is None and now is not None]
+        return {}
+    _, _, olds, news = read_members(run, family, pair, list(origins.values()), list(origins))
+    found = zip(origins.items(), olds, news, strict=True)
+    return {new: old for (new, was), old, now in found if now is not None and _is_extra(family, pair, new, was, old)}
+
+
+def _is_extra(family: Family, pair: Pair, new: bytes, was: bytes, old: bytes | None) -> bool:
+    if old is None:
+        return True
+    if family.keeps_names:
+        return False
+    try:
+        return family.map_member(pair, was, member_from_wire(family.kinds["old"], old))[0] != new
+    except Unmappable:
+        return False  # what it becomes cannot be said, which was counted from the old side
+
+
+def _why(old: bytes | None) -> str:
+    return "there is no old member" if old is None else "the old member it comes from becomes another one"

@@ -81,12 +81,21 @@ def write_members(
     return codes
 
 
-def drop_members(run: Run, family: Family, way: Way, pair: Pair, members: Sequence[tuple[bytes, bytes]]) -> None:
-    """The same for members (at most 1000): the name in the truth and the name in the copy of each."""
+def drop_members(
+    run: Run,
+    family: Family,
+    way: Way,
+    pair: Pair,
+    members: Sequence[tuple[bytes, bytes]],
+    left: Sequence[bytes | None] | None = None,
+) -> None:
+    """The same for members (at most 1000): the name in the truth and the name in the copy of each. `left`: a value of
+    the truth that becomes another member, None for none; while it is so, the copy goes although the truth is there."""
     if not members:
         return
-    kinds = family.kinds[way.truth], family.kinds[way.copy]
-    args: list[Arg] = [*run.guard(*way.phases).args(), *kinds, *(name for names in members for name in names)]
+    args: list[Arg] = [*run.guard(*way.phases).args(), family.kinds[way.truth], family.kinds[way.copy]]
+    for names, value in zip(members, left or [None] * len(members), strict=True):
+        args += (*names, *(("none", "") if value is None else ("left", value)))
     keys = [run.markers.key_for(pair.old), *way.names(pair)]
     refusal(run.client.run([Command.eval(script("drop_members"), keys, args)])[0], run.id)
 

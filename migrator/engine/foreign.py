@@ -139,22 +139,24 @@ class _Members:
             old, new, had, now = read_members(self._run, self._family, self._pair, *zip(*todo, strict=True))
             jobs: list[MemberJob] = []
             over: list[bytes | None] = []
-            gone: dict[Names, bytes] = {}
+            gone: dict[Names, tuple[bytes | None, bytes]] = {}  # what the truth has, and the copy
             again: list[Names] = []
             for names, *shapes in zip(todo, had, now, strict=True):
                 truth, copy = shapes if self._forward else reversed(shapes)
-                if truth is None:
-                    gone |= {names: copy} if self._forward and copy is not None else {}
-                elif (job := self._job(names, truth)) is None:
-                    continue
-                elif self._names(job) != names:
-                    again.append(self._names(job))  # what its copy holds was not read yet
+                job = None if truth is None else self._job(names, truth)
+                if job is None or self._names(job) != names:
+                    if job is not None:
+                        again.append(self._names(job))  # what its copy holds was not read yet
+                    if self._forward and copy is not None and (truth is None or job is not None):
+                        gone[names] = truth, copy  # that truth becomes no member of this name
                 else:
                     jobs.append(job)
                     over.append(copy)
             saved = [(job[2], raw) for job, raw in zip(jobs, over, strict=True) if raw is not None]
-            self._save([*saved, *((names[1], raw) for names, raw in gone.items())], (new if self._forward else old)[1])
-            drop_members(self._run, self._family, self._way, self._pair, list(gone))
+            dropped = [(names[1], raw) for names, (_, raw) in gone.items()]
+            self._save([*saved, *dropped], (new if self._forward else old)[1])
+            left = [truth for truth, _ in gone.values()]
+            drop_members(self._run, self._family, self._way, self._pair, list(gone), left)
             todo = [*again, *self._write(jobs, over)]
             self._run.tick()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
-from migrator.engine.copy import FIELD_TTL, foreign_type
+from migrator.engine.copy import FIELD_TTL, breathe, foreign_type
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Member, Pair
@@ -111,14 +111,27 @@ def drifts(old: int, new: int) -> bool:
 
 
 def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> list[Difference]:
-    """The verdict on each member, from one read of both shapes. The values given serve to know the new names."""
-    if not members:
-        return []
+    """The verdict on each member, from one read of both shapes. The values given serve to know the new names: where it
+    is another one by now, the member is read again."""
+    found: list[Difference] = []
+    todo: Sequence[Member] = members
+    while todo:
+        judged, todo = _judge_read(run, family, pair, todo)
+        found += judged
+        if todo:
+            breathe(run)
+    return found
+
+
+def _judge_read(
+    run: Run, family: Family, pair: Pair, members: Sequence[Member]
+) -> tuple[list[Difference], list[Member]]:
     mapped = _map_members(family, pair, members)
     names = [name for name, _ in members]
     new_names = [name if isinstance(to, Unmappable) else to[0] for name, to in zip(names, mapped, strict=True)]
     old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
     found: list[Difference] = []
+    again: list[Member] = []
     for i, ((name, value), raw, got) in enumerate(zip(members, old_values, new_values, strict=True)):
         verdict: Verdict
         if raw is None:
@@ -128,11 +141,14 @@ def judge_members(run: Run, family: Family, pair: Pair, members: Sequence[Member
         else:
             now = (name, member_from_wire(family.kinds["old"], raw))
             to = mapped[i] if now[1] == value else _map_members(family, pair, [now])[0]
-            verdict, why = _judge_member(run, family, pair, (name, raw), to, (new_names[i], got))
+            if not isinstance(to, Unmappable) and to[0] != new_names[i]:
+                again.append(now)
+                continue
+            verdict, why = _judge_member(run, family, pair, (name, raw), to, got)
         found.append(Difference(pair, name, verdict, why, new_names[i]))
     if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
-    return found
+    return found, again
 
 
 def _map_members(family: Family, pair: Pair, members: Sequence[Member]) -> list[Member | Unmappable]:
@@ -153,13 +169,12 @@ def _judge_member(
     pair: Pair,
     old: tuple[bytes, bytes],
     wanted: Member | Unmappable,
-    new: tuple[bytes, bytes | None],
+    got: bytes | None,
 ) -> tuple[Verdict, str]:
     name, raw = old
-    asked, got = new
     if isinstance(wanted, Unmappable):
         return unreadable(run, pair, name, wanted.reason, digest([raw]))
-    if got is None or wanted[0] != asked:
+    if got is None:
         return _missing(run, pair, name, digest([raw]))
     if member_from_wire(family.kinds["new"], got) != wanted[1]:
         return "different", "the new member is not what the mapping makes of the old one"

@@ -62,6 +62,8 @@ class Family:
         self.same_name = isinstance(move, KeyMove) and move.same_name
         self.kinds: dict[Side, Kind] = {"old": move.source.kind, "new": move.target.kind}
         self.mode = "members" if self.by_member else "swap" if self.same_name else "key"
+        # Without either, `map_member` has names stay as they are; with one of them, a new name may hold the old value.
+        self.keeps_names = isinstance(move, MemberMove) and move.origin is None and move.inverse is None
         self._staged, self._retired = names.beside("staged", id), names.beside("old", id)
         self._prefix = names.prefix
 
@@ -177,6 +179,24 @@ class Family:
             raise Unmappable("there is no inverse")
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
         return entry
+
+    def strays(self, pair: Pair, names: Sequence[bytes], olds: Sequence[Member | None]) -> list[bool]:
+        """Of new members, each with the old one it comes from, if that is there: whether that becomes another one.
+        Of an old member that cannot be mapped nothing is said."""
+        if self.keeps_names:
+            return [old is None for old in olds]
+        key, found = pair.key, list[bool]()
+        forward: Any = self.move.forward
+        for name, old in zip(names, olds, strict=True):
+            if old is None:
+                found.append(True)
+                continue
+            try:
+                made = forward(key, *old)
+                found.append((made.value if type(made) is Mapped else made)[0] != name)
+            except Exception:  # whatever it is, map_member meets it from the old side and says so
+                found.append(False)
+        return found
 
     def origins(
         self, pair: Pair, members: Sequence[tuple[bytes, Any]], read: Callable[[Any], MemberValue] = lambda value: value
