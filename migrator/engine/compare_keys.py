@@ -9,7 +9,7 @@ from migrator.client import checked
 from migrator.engine.alike import round_one
 from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys, key_batches
 from migrator.engine.judge import Difference, judge_keys, unreadable
-from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable
+from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Step, Visit
 from migrator.moves.family import Family, Pair
@@ -55,9 +55,11 @@ def new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
             return
         exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
-        found = [d for d in judge_keys(run, family, suspects) if d.verdict == "extra"]
+        judged = judge_keys(run, family, suspects)
+        yield Progress(pass_over(run, outcome, [d for d in judged if d.verdict == "ignored"]))
+        found = [d for d in judged if d.verdict == "extra"]
         if outcome.drop_extras and outcome.repair is not None and found:
-            drop_keys(run, outcome.repair, [d.pair for d in found])
+            drop_keys(run, family, outcome.repair, [d.pair for d in found])
             wrong = len(found)
             found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
             yield Progress(account(outcome, found, wrong - len(found)))

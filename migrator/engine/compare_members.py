@@ -12,8 +12,8 @@ from migrator.engine import bulk
 from migrator.engine.backfill import PAGE_MEMBERS
 from migrator.engine.copy import foreign_type
 from migrator.engine.copy_members import copy_members, drop_members
-from migrator.engine.judge import Difference, judge_members, read_members, read_old, unreadable
-from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable
+from migrator.engine.judge import Difference, judge_members, none_of_ours, read_members, read_old, unreadable
+from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Step, Visit, inner_pages
 from migrator.errors import Unmappable
@@ -50,6 +50,9 @@ def _members(run: Run, family: Family, outcome: Outcome, side: Side, judge: Judg
             elif side == "old":
                 verdict, why = unreadable(run, pair, None, foreign_type(is_type), is_type)
                 yield Progress(account(outcome, [Difference(pair, None, verdict, why)]), Place(key))
+            elif not run.client.one(pair.old, "EXISTS", pair.old):
+                found = [Difference(pair, None, "ignored", none_of_ours(is_type))]
+                yield Progress(pass_over(run, outcome, found), Place(key))
 
     return step
 

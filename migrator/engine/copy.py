@@ -243,12 +243,10 @@ def reject_too_large(run: Run, pairs: Sequence[Pair]) -> Counter[str]:
     return counts
 
 
-def drop_keys(run: Run, way: Way, pairs: Sequence[Pair]) -> None:
-    """Removes copies that have no truth; one whose truth is there by then stays."""
-    guard = run.guard(*way.phases).args()
-    commands = [
-        Command.eval(script("drop"), [run.markers.key_for(pair.old), *way.names(pair)], guard) for pair in pairs
-    ]
+def drop_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> None:
+    """Removes copies that have no truth; one whose truth is there by then stays, and so does what is no copy."""
+    args: list[Arg] = [*run.guard(*way.phases).args(), family.kinds[way.copy]]
+    commands = [Command.eval(script("drop"), [run.markers.key_for(pair.old), *way.names(pair)], args) for pair in pairs]
     for reply in run.client.run(commands):
         refusal(reply, run.id)
 

@@ -91,7 +91,7 @@ class _Keys:
                     jobs.append(job)
             self._saving.commit()
             # An adapter that wrote one of them meanwhile wrote both shapes: then it stays.
-            drop_keys(self._run, self._way, gone)
+            drop_keys(self._run, self._family, self._way, gone)
             todo = self._write(jobs)
             self._run.tick()
 

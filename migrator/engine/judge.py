@@ -14,7 +14,7 @@ from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import digest, from_items, member_from_wire
 from migrator.scripts import script
 
-Verdict = Literal["equal", "gone", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
+Verdict = Literal["equal", "gone", "ignored", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
 FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
 # Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
 TTL_TOLERANCE_MS = 2
@@ -70,7 +70,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
     old_type, old_expiry, old_items = old[0].decode(), old[1], old[2]
     new_type, new_expiry, new_items = new[0].decode(), new[1], new[2]
     if old_type == "none":
-        return ("extra", "there is no old record") if new_type != "none" else ("gone", "")
+        return _judge_alone(family, new_type)
     if family.same_name and old_type == family.kinds["new"]:
         # It has the new shape under the final name already; a staged one beside it would be lost at contract.
         return ("different", "two new records") if new_type != "none" else ("equal", "")
@@ -90,6 +90,19 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
     if wanted != from_items(family.kinds["new"], new_items):
         return "different", "the new record is not what the mapping makes of the old one"
     return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
+
+
+def _judge_alone(family: Family, new_type: str) -> tuple[Verdict, str]:
+    """A new shape without an old one. Of another type it is nothing this migration made: it is somebody's own."""
+    if new_type == "none":
+        return "gone", ""
+    if new_type == family.kinds["new"]:
+        return "extra", "there is no old record"
+    return "ignored", none_of_ours(new_type)
+
+
+def none_of_ours(is_type: str) -> str:
+    return f"a {is_type} under the target template, and there is no old record"
 
 
 def _missing(run: Run, pair: Pair, member: bytes | None, value_digest: str) -> tuple[Verdict, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from migrator.engine.copy import Way
 from migrator.engine.judge import FAULTS, Difference, Verdict
 from migrator.engine.run import Run
+from migrator.models import show
 from migrator.moves.family import Pair
 
 REPAIR_ROUNDS = 3
@@ -75,6 +76,14 @@ def account(outcome: Outcome, found: Sequence[Difference], repaired: int = 0) ->
     counts["repaired"] = repaired
     outcome.counted.update(counts)
     return counts
+
+
+def pass_over(run: Run, outcome: Outcome, found: Sequence[Difference]) -> Counter[str]:
+    """Counts keys that are none of ours, which nothing touches, and says so of the first."""
+    if found and not outcome.counted["ignored"]:
+        run.note(f"{show(found[0].pair.new)} is {found[0].why}: no record of this migration, it and others like it "
+                 "are left as they are")  # fmt: skip
+    return account(outcome, found)
 
 
 _MENDABLE: tuple[Verdict, ...] = ("missing", "different", "ttl_drift")
