@@ -8,7 +8,7 @@ from migrator.engine import bulk, compare_members
 from migrator.engine.copy import FORWARD
 from migrator.engine.copy_members import drop_members
 from migrator.engine.judge import judge_members
-from tests.support import put, tool_for
+from tests.support import Shell, put, tool_for
 
 OLD, NEW = b"{t}:fields:a", b"{t}:pairs:a"
 BY_INVERSE = """
@@ -145,3 +145,48 @@ def test_on_the_way_back_an_old_member_follows_the_name_of_the_new_one(client, t
     client.raw.sadd(NEW, "f=2")
     assert tool.rollback(to="switched") == "switched"
     assert client.raw.hgetall(OLD) == {b"f": b"2", b"g": b"1"}
+
+
+# Somebody's `origin`, which knows the names that forward makes and no others.
+NUMBERED = """
+from migrator import Keys, MemberMove, Migration
+
+migration = Migration(MemberMove(
+    source=Keys("{{t}}:fields:{name}", type="hash"),
+    target=Keys("{{t}}:pairs:{name}", type="set"),
+    forward=lambda key, field, value: (b"000" + field, None),
+    origin=lambda key, member: ORIGIN,
+))
+"""
+
+
+@pytest.mark.parametrize("origin", ['b"%d" % int(member)', "int(member)", "None if member.isalpha() else member[3:]"])
+@pytest.mark.usefixtures("_ways")
+def test_a_member_whose_origin_cannot_be_said_is_an_extra(client, tmp_path, origin):
+    put(client, OLD, {b"1": b"x"})
+    tool = tool_for(client, tmp_path, NUMBERED.replace("ORIGIN", origin))
+    tool.apply(through="expand")
+    client.raw.sadd(NEW, "swordfish")
+    if origin == "int(member)":  # which is the origin of nothing
+        tool.apply(through="verify", exit=32)
+        assert members(client) == set()
+        return
+    tool.apply(through="backfill")
+    assert faults(tool.verify()) == (0, 1, 0)
+    tool.apply(through="verify")
+    assert members(client) == {b"0001"}
+
+
+def test_what_an_origin_says_as_it_fails_is_not_repeated(client, tmp_path, run_migrator):
+    put(client, OLD, {b"1": b"x"})
+    tool = tool_for(client, tmp_path, NUMBERED.replace("ORIGIN", 'b"%d" % int(member)'))
+    tool.apply(through="backfill")
+    client.raw.sadd(NEW, "swordfish")
+    shell = Shell(client, tool.directory, run_migrator)
+    assert shell("verify", "0001", exit=30)["extra"] == 1
+    done = run_migrator("verify", "0001", "--migrations", str(tool.directory), "--format", "json", url=client.url)
+    assert "swordfish" not in done.stderr
+    client.raw.hset(OLD, "swordfish", "x")  # and of an old member it is the reason in the list
+    shell("apply", "0001", exit=32)
+    [rejected] = shell("quarantine", "list", "0001")["records"]
+    assert rejected["reason"] == "the mapping failed: ValueError"

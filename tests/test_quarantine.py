@@ -241,7 +241,7 @@ def test_a_saved_plan_holds_until_module_or_ledger_changes(client, shell, tmp_pa
     put(client, TEXT + b"a", b"good")
     plan = str(tmp_path / "plan.json")
     shell("plan", "--out", plan)
-    put(server, TEXT + b"b", b"counts may change")
+    put(client, TEXT + b"b", b"counts may change")
     shell("apply", "--plan", plan)
     shell("apply", "--plan", plan)  # its own apply is no change
     assert "--through" in shell.error("apply", "--plan", plan, "--through", "switch", exit=14, code="stale-plan")

@@ -124,9 +124,15 @@ def wrong_of(run: Run, family: Family, mapped: Sequence[tuple[Pair, Value, Value
         name = index.keys.format({})
         wanted: list[Wrong] = []
         for pair, value, new in mapped:
-            score = index.score(pair.key, new)
+            try:
+                member, score = family.membership(index, pair, new)
+            except Unmappable as error:
+                run.note(f"{show(name)}: memberships that cannot be said are left as they are ({error.reason})")
+                continue
             text = None if score is None else b"now" if score is NOW else format_score(score)
-            wanted.append(Wrong(pair, value, name, index.member(pair.key), text))
+            wanted.append(Wrong(pair, value, name, member, text))
+        if not wanted:
+            continue
         scores = run.client.one(name, *ask_words("zset", name, [one.member for one in wanted]))
         found += [one for one, has in zip(wanted, scores, strict=True) if (has is None) != (one.score is None)]
     return found

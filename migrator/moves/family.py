@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from migrator.errors import Unmappable
 from migrator.keys import Key, Kind, slot_of, slot_tags
 from migrator.moves.migration import Move
-from migrator.moves.move import KeyMove, Mapped, MemberMove
+from migrator.moves.move import NOW, Index, KeyMove, Mapped, MemberMove, Now
 from migrator.moves.values import MAX_ELEMENTS, MemberValue, Value, check_member_value, check_value
 from migrator.names import Names
 
@@ -201,20 +201,37 @@ class Family:
     def origins(
         self, pair: Pair, members: Sequence[tuple[bytes, Any]], read: Callable[[Any], MemberValue] = lambda value: value
     ) -> list[bytes]:
-        """The source members that many target members come from. Where none maps to it, the very name: it is extra,
-        unless an old member has that name. `read` makes a value of what is given; only where a name depends on it."""
-        origin, found = self._naming(pair), list[bytes]()
+        """The source members that many target members come from. Where none can be said, the very name: it is extra,
+        unless an old member of that name becomes it. `read` makes a value of what is given; only where a name depends
+        on it."""
+        origin: Any = self._naming(pair)
+        found: list[bytes] = []
         valued = self.move.inverse is not None and self._named is None
         for name, value in members:
             try:
-                found.append(origin(name, read(value) if valued else None))
-            except Unmappable:
-                found.append(name)
+                was = origin(name, read(value) if valued else None)
+            except Exception:  # somebody else wrote that member, and `origin` need not know its name
+                was = name
+            found.append(was if isinstance(was, bytes) else name)
         return found
 
     def origin(self, pair: Pair, new_name: bytes, new_value: MemberValue) -> bytes:
-        """The source member that a target member comes from."""
-        return self._naming(pair)(new_name, new_value)
+        """The source member that a target member comes from. Raises Unmappable."""
+        was, _ = _call(self._naming(pair), new_name, new_value)
+        if not isinstance(was, bytes):
+            raise Unmappable("the origin of a member is not bytes")
+        return was
+
+    def membership(self, index: Index[Any], pair: Pair, new: Value) -> tuple[bytes, float | Literal[Now.NOW] | None]:
+        """The member of a record, given in the new shape, in that index, and the score it should have there: None for
+        none. Raises Unmappable."""
+        score, _ = _call(index.score, pair.key, new)
+        member, _ = _call(index.member, pair.key)
+        if score is not None and score is not NOW and (fault := check_member_value("zset", score)):
+            raise Unmappable(f"the index has {fault}")
+        if not isinstance(member, bytes):
+            raise Unmappable("the index has a member that is not bytes")
+        return member, score
 
     def _naming(self, pair: Pair) -> Callable[[bytes, MemberValue], bytes]:
         """`origin` for the members of one collection."""
