@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migrator.client import Arg, Command
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
@@ -16,10 +16,12 @@ from migrator.ledger.lease import server_ms
 from migrator.models import IndexRepair, show
 from migrator.moves import NOW, Index, KeyMove
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import Value, ask_words, from_reply, read_each, read_words, to_items
+from migrator.moves.values import Value, ask_words, from_reply, read_each, to_items
 from migrator.phases.markers import refusal
 from migrator.records.scores import format_score, parse_score
 from migrator.scripts import script
+
+_ROUNDS = 5  # of one membership whose record is being written meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,11 @@ def indexes_of(family: Family) -> tuple[Index, ...]:  # type: ignore[type-arg]
 
 
 def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Wrong]:
+    return wrong_of(run, family, _map(run, family, pairs))
+
+
+def _map(run: Run, family: Family, pairs: Sequence[Pair]) -> list[tuple[Pair, Value, Value]]:
+    """Records in both shapes, as `wrong_of` takes them; without those that are gone or cannot be mapped."""
     kind = family.kinds["old"]
     replies = read_each(run.client, kind, [pair.old for pair in pairs])
     mapped: list[tuple[Pair, Value, Value]] = []
@@ -114,7 +121,7 @@ def _find(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Wrong]:
         value = from_reply(kind, reply)
         with suppress(Unmappable):
             mapped.append((pair, value, family.map_key(pair, value)[0]))
-    return wrong_of(run, family, mapped)
+    return mapped
 
 
 def wrong_of(run: Run, family: Family, mapped: Sequence[tuple[Pair, Value, Value]]) -> list[Wrong]:
@@ -161,16 +168,29 @@ def _call(run: Run, family: Family, wrong: Wrong) -> Command:
 
 
 def _mend_far(run: Run, family: Family, wrong: Wrong) -> bool:
-    """ZADD NX, then the record is read again: ZREM if the membership is no longer true."""
-    if wrong.score is None:
-        changed = bool(run.client.one(wrong.index, "ZREM", wrong.index, wrong.member))
-    else:
-        score = b"%d" % (server_ms(run.client, run.names) // 1000) if wrong.score == b"now" else wrong.score
-        changed = bool(run.client.one(wrong.index, "ZADD", wrong.index, "NX", score, wrong.member))
-    kind = family.kinds["old"]
-    reply = run.client.run_one(wrong.pair.old, *read_words(kind, wrong.pair.old))
-    same = not isinstance(reply, Exception) and bool(reply) and from_reply(kind, reply) == wrong.value
-    if not same and wrong.score is not None and changed:
-        run.client.one(wrong.index, "ZREM", wrong.index, wrong.member)
-        return False
+    """Looked at before each change and after it, until the membership is what follows from the record: what was removed
+    is added again if it is true by now, and what was added is removed if it no longer is."""
+    changed = False
+    now = _again(run, family, wrong, added=False)
+    for _ in range(_ROUNDS):
+        if now is None:
+            break
+        changed = _change(run, now) != changed
+        now = _again(run, family, now, added=changed and now.score is not None)
     return changed
+
+
+def _again(run: Run, family: Family, wrong: Wrong, *, added: bool) -> Wrong | None:
+    """What is wrong of the same membership by now. `added`: it was added here, for a record that may be gone since."""
+    mapped = _map(run, family, [wrong.pair])
+    if mapped:
+        return next((w for w in wrong_of(run, family, mapped) if w.index == wrong.index), None)
+    return replace(wrong, score=None) if added else None
+
+
+def _change(run: Run, wrong: Wrong) -> bool:
+    """ZADD NX or ZREM; whether that changed anything."""
+    if wrong.score is None:
+        return bool(run.client.one(wrong.index, "ZREM", wrong.index, wrong.member))
+    score = b"%d" % (server_ms(run.client, run.names) // 1000) if wrong.score == b"now" else wrong.score
+    return bool(run.client.one(wrong.index, "ZADD", wrong.index, "NX", score, wrong.member))
