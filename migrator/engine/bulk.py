@@ -50,8 +50,8 @@ def round_one(
 
 @dataclass
 class _Batch:
-    """A page of one side, and what the other is to say of it: `wanted` are the values it should have. `found` is what
-    it says, once it is known."""
+    """A page of one side, and what the other is to say of it: `wanted` are the values it should have, or the names that
+    its members should become. `found` is what it says, once it is known."""
 
     cursor: int
     members: list[Member]
@@ -172,16 +172,21 @@ class _New(_Side):
             return _Batch(cursor, []), ()
         pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(flat[::2], flat[1::2], strict=True))
         origins = self._family.origins(self.pair, pairs, partial(member_from_wire, kind))
-        return _Batch(cursor, pairs, origins=origins), ask_words(self._family.kinds["old"], self.pair.old, origins)
+        names = [name for name, _ in pairs]
+        return _Batch(cursor, pairs, names, origins=origins), ask_words(
+            self._family.kinds["old"], self.pair.old, origins
+        )
 
     def _suspects(self, batch: _Batch, found: list[Reply]) -> list[Member]:
         kinds = self._family.kinds
-        if self._family.keeps_names and None not in found and 0 not in found:
+        values = found if kinds["old"] == "hash" else [member_from_wire(kinds["old"], value) for value in found]
+        absent = None in found or 0 in found
+        if not absent and self._family.become(self.pair, batch.origins, values, batch.wanted):
             return []
         olds = [
-            None if value is None or value == 0 else (was, member_from_wire(kinds["old"], value))
-            for was, value in zip(batch.origins, found, strict=True)
+            None if there is None or there == 0 else (was, value)
+            for there, was, value in zip(found, batch.origins, values, strict=True)
         ]
-        strays = self._family.strays(self.pair, [name for name, _ in batch.members], olds)
+        strays = self._family.strays(self.pair, batch.wanted, olds)
         suspects = (member for member, stray in zip(batch.members, strays, strict=True) if stray)
         return [(name, member_from_wire(kinds["new"], value)) for name, value in suspects]

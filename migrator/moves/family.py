@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 from migrator.errors import Unmappable
@@ -179,6 +180,16 @@ class Family:
             raise Unmappable("there is no inverse")
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
         return entry
+
+    def become(self, pair: Pair, olds: Sequence[bytes], values: Sequence[MemberValue], names: list[bytes]) -> bool:
+        """Whether old members become new ones of just these names; False where that is not plain."""
+        if self.keeps_names:
+            return True
+        forward: Any = self.move.forward
+        try:
+            return [made[0] for made in map(forward, repeat(pair.key), olds, values)] == names
+        except Exception:  # whatever it is, map_member meets it from the old side and says so
+            return False
 
     def strays(self, pair: Pair, names: Sequence[bytes], olds: Sequence[Member | None]) -> list[bool]:
         """Of new members, each with the old one it comes from, if that is there: whether that becomes another one.
