@@ -89,8 +89,9 @@ class MemberMove(Generic[S, T]):
 
     A member is a field and its value (hash), a member and its score (zset), or a member and None (set).
     `forward(key, member, value)` returns the new `(member, value)` or raises `Unmappable`. Member names must be
-    invertible: by `inverse`, or else by `origin(key, new_member)`; without either, names do not change. `reader(key,
-    member, value)` and `lost(old_value, again)` are those of a KeyMove, for one member.
+    invertible: by `inverse`, or else by `origin(key, new_member)`; without either, names do not change. A new name may
+    hold the old value (`field=value`): then a new member that its old one does not become any more is an extra.
+    `reader(key, member, value)` and `lost(old_value, again)` are those of a KeyMove, for one member.
     """
 
     source: Keys[Any]
