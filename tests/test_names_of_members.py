@@ -22,7 +22,7 @@ migration = Migration(MemberMove(
 ))
 """
 BY_ORIGIN = BY_INVERSE.replace("))\n", "    origin=lambda key, member: member.split(b'=')[0],\n))\n")
-# Fields with a score of their own name, so that values are doubles on the old side.
+# Scores are doubles on the old side.
 SCORES = """
 from migrator import Keys, MemberMove, Migration
 
