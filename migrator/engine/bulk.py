@@ -170,9 +170,9 @@ class _New(_Side):
         flat, kind = replies[0][1], self._family.kinds["new"]
         if not flat or not self._tally.wanted():
             return _Batch(cursor, []), ()
-        pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(flat[::2], flat[1::2], strict=True))
+        names = flat if kind == "set" else flat[::2]
+        pairs = [(name, b"") for name in flat] if kind == "set" else list(zip(names, flat[1::2], strict=True))
         origins = self._family.origins(self.pair, pairs, partial(member_from_wire, kind))
-        names = [name for name, _ in pairs]
         return _Batch(cursor, pairs, names, origins=origins), ask_words(
             self._family.kinds["old"], self.pair.old, origins
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 from migrator.errors import Unmappable
@@ -187,7 +188,7 @@ class Family:
             return True
         forward: Any = self.move.forward
         try:
-            return [made[0] for made in map(forward, repeat(pair.key), olds, values)] == names
+            return list(map(_NAME, map(forward, repeat(pair.key), olds, values))) == names
         except Exception:  # whatever it is, map_member meets it from the old side and says so
             return False
 
@@ -259,6 +260,7 @@ class Family:
         return self.move.origin
 
 
+_NAME = itemgetter(0)  # of a member
 _LIKE: dict[Kind, type] = {"zset": float, "hash": bytes, "set": type(None)}
 
 
