@@ -262,6 +262,7 @@ def test_values_that_are_none_are_2(server, tmp_path):
     for words in (
         ("status", "--watch"), ("apply", "--rate", "inf"), ("apply", "--max-pause", "-1s"),
         ("apply", "--max-pause", "inf"), ("verify", "0001", "--budget", "-5"), ("verify", "0001", "--foreign", "both"),
+        ("verify", "0001", "--repair", "--foreign", "old"),
     ):  # fmt: skip
         assert shell(*words, exit=2)["error"]["code"] == "usage"
     assert all_keys(server) == set()

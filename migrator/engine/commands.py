@@ -220,7 +220,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     with session.leased() as lease:
         run = session.run(lease, module)
         try:
-            recover.persist(run, lambda: go(run))
+            recover.persist(run, lambda: go(run), back=True)
         except (InterruptedRunError, DifferencesError, StoppedByLoadError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None, few=FEW_AFTER_A_WALK)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from migrator.client import checked
 from migrator.engine.alike import round_one
-from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys, key_batches
+from migrator.engine.copy import BATCH_RECORDS, TOO_LARGE, copy_keys, drop_keys, key_batches
 from migrator.engine.judge import Difference, judge_keys, unreadable
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
@@ -55,15 +55,19 @@ def new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
             return
         exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
-        judged = judge_keys(run, family, suspects)
-        yield Progress(pass_over(run, outcome, [d for d in judged if d.verdict == "ignored"]))
-        found = [d for d in judged if d.verdict == "extra"]
-        if outcome.drop_extras and outcome.repair is not None and found:
-            drop_keys(run, family, outcome.repair, [d.pair for d in found])
-            wrong = len(found)
-            found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
-            yield Progress(account(outcome, found, wrong - len(found)))
-            return
-        yield Progress(account(outcome, found))
+        for start in range(0, len(suspects), BATCH_RECORDS):
+            yield from _alone(run, family, outcome, suspects[start : start + BATCH_RECORDS])
 
     return step
+
+
+def _alone(run: Run, family: Family, outcome: Outcome, suspects: Sequence[Pair]) -> Iterator[Progress]:
+    """New records that seem to have no old one."""
+    judged = judge_keys(run, family, suspects)
+    yield Progress(pass_over(run, outcome, [d for d in judged if d.verdict == "ignored"]))
+    found = [d for d in judged if d.verdict == "extra"]
+    wrong = len(found)
+    if outcome.drop_extras and outcome.repair is not None and found:
+        drop_keys(run, family, outcome.repair, [d.pair for d in found])
+        found = [d for d in judge_keys(run, family, [d.pair for d in found]) if d.verdict == "extra"]
+    yield Progress(account(outcome, found, wrong - len(found)))

@@ -78,16 +78,19 @@ def quarantine_retry(session: Session, id: str) -> QuarantineResult:
     session.check_drift(session.entries())  # it would be mapped otherwise than the rest
     with session.leased() as lease:
         run = session.run(lease, module)
-        recover.reconcile(run)
-        before = run.quarantine.open
-        for key, member in run.quarantine.open_records():
-            for family in run.families:
-                pair = family.from_old(key)
-                if pair is not None:
-                    _retry(run, family, pair, member)
-            run.tick()
-        run.put("quarantine retry", f"{before - run.quarantine.open} of {before} records mended")
+        recover.persist(run, lambda: _retry_all(run))
         return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
+
+
+def _retry_all(run: Run) -> None:
+    before = run.quarantine.open
+    for key, member in run.quarantine.open_records():
+        for family in run.families:
+            pair = family.from_old(key)
+            if pair is not None:
+                _retry(run, family, pair, member)
+        run.tick()
+    run.put("quarantine retry", f"{before - run.quarantine.open} of {before} records mended")
 
 
 def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:

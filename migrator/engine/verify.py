@@ -16,7 +16,7 @@ from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, RefusedError, StoppedByLoadError
+from migrator.errors import DifferencesError, RefusedError, StoppedByLoadError, UsageError
 from migrator.ledger import Entry
 from migrator.models import DifferenceResult, Stopped, VerifyResult, show
 
@@ -38,26 +38,32 @@ def verify(
     if entry.phase in ("contracted", "closed"):
         raise RefusedError(f"{module.id} is {entry.phase}: there is only one shape to look at",
                            next="see where it stands with: migrator status")  # fmt: skip
+    if repair and foreign is not None:
+        raise UsageError("--repair is for before the switch, --foreign for after it", next="leave one of the two away")
     if not repair and foreign is None:
-        return _verify(session.reader(module, entry), Outcome(), sample, budget)
+        try:
+            return _verify(session.reader(module, entry), Outcome(), sample, budget)
+        except MarkersMovedError:
+            raise DifferencesError(f"{module.id}: markers moved while comparing", next="run it again") from None
     with session.leased() as lease:
         session.init(lease)
         run = session.run(lease, module)
-        recover.reconcile(run)
-        outcome = _repairing(run, repair=repair)
-        if foreign is not None:
-            settle(run, foreign)
-        before = run.client.fingerprint()
-        result = _verify(run, outcome, sample, budget)
-        what = "verify --repair" if repair else f"verify --foreign {foreign}"
-        found = {"comparison": evidence(run, before, Counter(result.model_dump(include=_COUNTED)))}
-        run.put(what, f"{result.repaired} repaired", **(found if result.complete else {}))
-        return result
+        return recover.persist(run, lambda: _mended(run, sample, budget, foreign))
 
 
-def _repairing(run: Run, *, repair: bool) -> Outcome:
-    if not repair:
-        return Outcome()
+def _mended(run: Run, sample: float, budget: float | None, foreign: Literal["old", "new"] | None) -> VerifyResult:
+    """After a repair, or after the side that is right was settled."""
+    if foreign is not None:
+        settle(run, foreign)
+    before = run.client.fingerprint()
+    result = _verify(run, Outcome() if foreign is not None else _repairing(run), sample, budget)
+    what = "verify --repair" if foreign is None else f"verify --foreign {foreign}"
+    found = {"comparison": evidence(run, before, Counter(result.model_dump(include=_COUNTED)))}
+    run.put(what, f"{result.repaired} repaired", **(found if result.complete else {}))
+    return result
+
+
+def _repairing(run: Run) -> Outcome:
     if run.entry.phase not in FORWARD.phases:
         raise RefusedError(f"{run.id} is {run.entry.phase}: repairs run from the old shape, before the switch",
                            next="in switched, settle a difference with --foreign old or --foreign new")  # fmt: skip
@@ -70,8 +76,6 @@ def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> 
     stopped = None
     try:
         counts = compare(run, outcome, "verify")
-    except MarkersMovedError:
-        raise DifferencesError(f"{run.id}: markers moved while comparing", next="run it again") from None
     except StoppedByLoadError as error:
         outcome.cut_short, counts = True, outcome.counts()
         stopped = Stopped(id=run.id, phase=run.entry.phase, exit=error.exit_code, reason=error.message,
