@@ -255,7 +255,7 @@ def _make(directory: Path) -> None:
 
 def _mine(path: Path) -> BinaryIO:
     """A new file that only its owner may read."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")  # noqa: PTH123
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _sync_directory(directory: Path) -> None:
