@@ -177,6 +177,33 @@ def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path
     init(tool)
     members = flavour.make("Members", client, module_of(tool))
     put(client, OLD, {b"m:x": b"1"})
-    for call in (lambda: members.set(b"x", None, name="a"), lambda: members.get(b"m:x", name="a")):
+    for call in (
+        lambda: members.set(b"x", None, name="a"),
+        lambda: members.set(b"m:x", None, name="a"),  # which `get` and `remove` would not find again
+        lambda: members.get(b"m:x", name="a"),
+    ):
         with pytest.raises((UsageError, Unmappable)):
             call()
+
+
+VALUED = """
+from migrator import Keys, MemberMove, Migration
+
+migration = Migration(MemberMove(
+    source=Keys("{{t}}:fields:{name}", type="hash"),
+    target=Keys("{{t}}:pairs:{name}", type="set"),
+    forward=lambda key, field, value: (field + b"=" + value, None),
+    inverse=lambda key, member, _: tuple(member.split(b"=", 1)),
+    origin=lambda key, member: member.split(b"=")[0],
+))
+"""
+
+
+@pytest.mark.parametrize("origin", [True, False])
+def test_names_that_hold_values_are_refused_before_anything_is_written(flavour, server, tmp_path, origin):
+    """By a new name alone nobody can tell which old member it was: `remove(f=1)` would take an `f` that is 2 by now."""
+    source = "\n".join(line for line in VALUED.splitlines() if origin or "origin=" not in line)
+    tool = tool_for(server, tmp_path, source)
+    init(tool)
+    with pytest.raises(UsageError, match="depends on its value"):
+        flavour.make("Members", server, module_of(tool))

@@ -13,7 +13,8 @@ from migrator.adapters.outcomes import Batch, Found, Missing, Removed, Unmoved, 
 from migrator.adapters.sync import Driver, Redis
 from migrator.adapters.window import WindowCore
 from migrator.errors import Unmappable, UsageError
-from migrator.moves import MemberMove
+from migrator.keys import Key, Kind
+from migrator.moves import Mapped, MemberMove
 from migrator.moves.family import Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import MemberValue, check_member_value, member_from_wire, member_to_wire
@@ -31,6 +32,12 @@ class MembersCore:
     def __init__(self, bridge: Bridge) -> None:
         assert isinstance(bridge.move, MemberMove)
         self.bridge, self._family, self._origin = bridge, bridge.family, bridge.move.origin
+        if _names_hold_values(bridge.move):
+            raise UsageError(
+                f"{bridge.id}: what a member is called depends on its value, and by that name alone an adapter cannot "
+                "tell which one it was",
+                next="stop the application while this migration runs, or let new names depend on old ones only",
+            )
 
     def get(self, member: bytes, captures: Captures) -> Steps[Found | Missing | Unmoved]:
         pair, kinds = self.bridge.pair(captures), self._family.kinds
@@ -59,7 +66,7 @@ class MembersCore:
         wires: list[list[bytes]] = []
         for old_name, old_value, wanted in olds:
             name, value = self._family.map_member(pair, old_name, old_value)
-            self._check_name(name, wanted)
+            self._check_name(name if self._origin else old_name, wanted)
             wires.append([old_name, member_to_wire(kinds["old"], old_value), name, member_to_wire(kinds["new"], value)])
         unmoved: list[bytes] = []
         epoch = 0
@@ -118,6 +125,27 @@ class MembersCore:
             raise Unmappable("the name is not one the mapping makes")
 
 
+_VALUES: dict[Kind, tuple[MemberValue, MemberValue]] = {"hash": (b"1", b"2"), "zset": (1.0, 2.0), "set": (None, None)}
+_ANY = b"00000000-0000-4000-8000-000000000000"  # as good a name as any
+
+
+def _names_hold_values(move: MemberMove[Any, Any]) -> bool:
+    """Whether the new names of a made-up member with two values differ; False where the mapping takes no such member.
+
+    Such a name is found again by its value only, which is another one by then: a removal would take the wrong member.
+    """
+    captures = dict.fromkeys(move.source.captures, _ANY)
+    key = Key(move.source.format(captures), captures)
+    names = set()
+    for value in _VALUES[move.source.kind]:
+        try:
+            made: Any = move.forward(key, _ANY, value)
+            names.add((made.value if isinstance(made, Mapped) else made)[0])
+        except Exception:  # it is the application's own, and may ask for any form
+            return False
+    return len(names) > 1
+
+
 def one_written(steps: Steps[tuple[Batch, int]]) -> Steps[Written | Unmoved]:
     batch, epoch = yield from steps
     return Written(epoch) if batch.done else Unmoved(epoch)
@@ -157,7 +185,9 @@ class Members(Adapter):
 
     A collection is named by the captures of its template; its members by their new names. A value is of the new
     shape: bytes for a hash, float for a sorted set, None for a set. Construction and errors are those of `Records`.
-    An operation on one collection of at most 1000 members is one atomic step; more take several.
+    An operation on one collection of at most 1000 members is one atomic step; more take several, and where a later
+    one fails, the error says how many were done before it. A move whose new names hold old values is refused at
+    construction (UsageError).
     """
 
     def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:
