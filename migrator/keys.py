@@ -7,13 +7,14 @@ from binascii import crc_hqx
 from collections.abc import Iterator, Mapping
 from functools import cache
 from string import Formatter
-from typing import Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 SLOTS = 16384
 GUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 
 Kind = Literal["string", "hash", "list", "set", "zset"]
 KINDS: tuple[Kind, ...] = ("string", "hash", "list", "set", "zset")
+_PROBES = (b"1", b"a", b"a-a", b"00000000-0000-0000-0000-000000000000")  # what captures often may hold
 
 V = TypeVar("V")
 
@@ -132,6 +133,16 @@ class Keys(Generic[V]):
 
     def __repr__(self) -> str:
         return f"Keys({self.template!r}, type={self.kind!r})"
+
+    def overlaps(self, other: Keys[Any]) -> bool:
+        """Whether some keys are of both families, whatever the captures are called: where the templates are the same
+        but for that, or a key is known that both parse. Not every overlap of narrowed captures is found."""
+        return self.glob == other.glob or any(map(self.matches, other.some())) or any(map(other.matches, self.some()))
+
+    def some(self) -> Iterator[bytes]:
+        """A few names that keys of this family may have; none where what the captures may hold is not guessed."""
+        names = (self.format(dict.fromkeys(self.captures, probe)) for probe in _PROBES)
+        return filter(self.matches, names)
 
 
 def _split(template: str) -> list[tuple[bytes, str | None]]:

@@ -244,6 +244,52 @@ def test_a_migration_waits_for_those_named_in_after_and_those_on_its_keys(server
     shell("apply", "0002")
 
 
+@pytest.mark.parametrize("template", ["{{t}}:hash:{name}", "{{t}}:{kind}:{name}", "{{t}}:hash:{id}:log"])
+def test_what_a_key_is_called_in_a_template_hides_no_migration_that_waits(server, shell, template):
+    target = template.replace("{{t}}", "{{u}}")
+    second = KEYS.replace("{{t}}:hash:{id}", target).replace("{{t}}:text:{id}", template).replace('key["id"]', 'b"1"')
+    write(shell.directory, KEYS, second)
+    assert "touches the same keys" in shell("apply", "0002", exit=12)["stopped"]["reason"]
+
+
+def test_a_migration_does_not_go_back_before_one_that_calls_its_keys_otherwise(server, shell, tmp_path):
+    backup = ["--backup", str(tmp_path / "backup"), "--yes"]
+    put(server, TEXT, b"text")
+    shell("apply", "--through", "contract", *backup)
+    write(shell.directory, KEYS, MEMBERS.replace("{{t}}:times:{name}", "{{t}}:hash:{name}"))
+    shell("apply", "0002", exit=32)
+    assert "0002_second was applied after" in shell.error("rollback", "0001", *backup, exit=60, code="refused")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("{{t}}:text:{name}", "{{t}}:else:{name}"),
+        ("{{t}}:more:{name}", "{{t}}:hash:{name}"),
+        ("{{t}}:hash:{id}", "{{t}}:else:{id}"),
+        ("{{t}}:more:{id}", "{{t}}:text:{id}"),
+    ],
+)
+def test_two_moves_of_one_migration_are_about_other_keys(client, tmp_path, one, other):
+    second = f'KeyMove(source=Keys("{one}", type="string"), target=Keys("{other}", type="hash"), forward=forward)'
+    shell = Shell(client, write(tmp_path / "migrations", KEYS.replace("\n))", f"\n), {second})")))
+    assert "two moves are about the same keys" in shell.error("plan", exit=2, code="usage")
+
+
+def test_a_target_template_that_takes_the_old_records_for_new_ones_is_refused(client, tmp_path):
+    keys = KEYS.replace("{{t}}:text:{id}", "{{t}}:text:{id}:raw").replace("{{t}}:hash:{id}", "{{t}}:text:{id}")
+    shell = Shell(client, write(tmp_path / "migrations", keys))
+    put(client, b"{t}:text:a:raw", b"1")
+    before = picture(client)
+    told = shell("apply", exit=60)["stopped"]
+    assert "match the target template" in told["reason"]
+    assert picture(client) == before
+    for kind in ("string", "hash"):
+        keys = keys.replace(f'type="{kind}"', f'type="{kind}", id="[a-z]+"')
+    write(shell.directory, keys)
+    shell("apply")
+
+
 def test_a_lease_that_is_held_is_20_with_owner_and_expiry(server, shell, tmp_path):
     tool = tool_for(server, tmp_path, KEYS)
     with tool.session().leased() as lease:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from migrator.client import Client, ResponseError
 from migrator.engine.run import Run
 from migrator.errors import DriftError, RefusedError
-from migrator.keys import slot_of
+from migrator.keys import Keys, slot_of
 from migrator.ledger import Entry, MoveNames
 from migrator.models import Remark
 from migrator.moves.family import Family
@@ -122,16 +123,21 @@ def claims_readable(run: Run) -> bool:
 
 
 def _own_output(family: Family) -> Iterator[Remark]:
-    """A target that the source template matches would be walked as a source for ever."""
+    """A target that the source template matches would be walked as a source for ever, and a source that the target
+    template matches would be taken for the new record of another one, and removed."""
     if family.same_name:
         return
-    probe = dict.fromkeys(family.move.source.captures, b"1")
-    if family.move.source.parse(family.move.target.format(probe)) is not None:
-        yield Remark(
-            code="output-matches-source",
-            text=f"keys of {family.move.target.template} match the source template {family.move.source.template}",
-            next="narrow the capture of the source, or choose another target name",
-        )
+    source, target = family.move.source, family.move.target
+    for pair in filter(None, map(family.from_old, source.some())):
+        if source.matches(pair.new):
+            text, narrow = f"keys of {target.template} match the source template {source.template}", "source"
+        elif family.has_new(pair.old):
+            text, narrow = f"keys of {source.template} match the target template {target.template}", "target"
+        else:
+            continue
+        yield Remark(code="output-matches-source", text=text,
+                     next=f"narrow the capture of the {narrow}, or choose another target name")  # fmt: skip
+        return
 
 
 def reached(entry: Entry, goal: Phase) -> bool:
@@ -151,11 +157,10 @@ def blocked_by(module: Module, modules: Modules, entries: dict[str, Entry]) -> s
         earlier = modules.find(name)
         if not _done(entries.get(earlier.id)):
             return f"{earlier.id} must be contracted first (it is named in `after`)"
-    mine = _templates(module)
     for earlier in modules.all:
         if earlier.id >= module.id or _done(entries.get(earlier.id)):
             continue
-        if mine & _templates(earlier):
+        if _share_keys(module, earlier):
             return f"{earlier.id} must be contracted first: it touches the same keys"
     return None
 
@@ -163,12 +168,11 @@ def blocked_by(module: Module, modules: Modules, entries: dict[str, Entry]) -> s
 def built_upon(module: Module, modules: Modules, entries: dict[str, Entry]) -> Module | None:
     """A later migration on the same keys, or one that names this one in `after`, which is not in `pending`: what this
     one left is its truth."""
-    mine = _templates(module)
     for later in modules.all:
         entry = entries.get(later.id)
         if later.id <= module.id or entry is None or (entry.phase == "pending" and not entry.cleaning):
             continue
-        if mine & _templates(later) or module.id in {modules.find(name).id for name in later.migration.after}:
+        if _share_keys(module, later) or module.id in {modules.find(name).id for name in later.migration.after}:
             return later
     return None
 
@@ -224,5 +228,9 @@ def _done(entry: Entry | None) -> bool:
     return entry is not None and entry.phase == "contracted" and entry.swept
 
 
-def _templates(module: Module) -> set[str]:
-    return {keys.template for move in module.migration.moves for keys in (move.source, move.target)}
+def _share_keys(one: Module, other: Module) -> bool:
+    return any(mine.overlaps(keys) for mine in _keys(one) for keys in _keys(other))
+
+
+def _keys(module: Module) -> list[Keys[Any]]:
+    return [keys for move in module.migration.moves for keys in (move.source, move.target)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations, product
 from typing import Any
 
 from migrator.moves.move import KeyMove, MemberMove
@@ -16,9 +17,10 @@ class Migration:
     def __init__(self, *moves: Move, after: Iterable[str] = ()) -> None:
         if not moves:
             raise ValueError("a migration needs at least one move")
-        sources = [move.source.template for move in moves]
-        if len(set(sources)) != len(sources):
-            raise ValueError("two moves have the same source")
+        for one, other in combinations(moves, 2):
+            for mine, keys in product((one.source, one.target), (other.source, other.target)):
+                if mine.overlaps(keys):
+                    raise ValueError(f"two moves are about the same keys: {mine.template} and {keys.template}")
         self.moves: tuple[Move, ...] = moves
         self.after: tuple[str, ...] = (after,) if isinstance(after, str) else tuple(after)
 
