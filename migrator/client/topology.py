@@ -58,6 +58,7 @@ class Cluster:
         self._primaries: list[Node] = []
         self._nodes: dict[str, Node] = {}
         self._found: RedisCluster | None = None
+        self._print = ""  # the last fingerprint
 
     def nodes(self) -> list[Node]:
         self._load()
@@ -76,11 +77,15 @@ class Cluster:
         return self._node(found, node)
 
     def fingerprint(self) -> str:
-        self.refresh()
-        self._load()
-        owners = self._owners
-        starts = [slot for slot in range(SLOTS) if slot == 0 or owners[slot] is not owners[slot - 1]]
-        return ",".join(f"{slot}-{owners[slot].id}" for slot in starts)
+        """What each primary says that it owns itself: it knows at once, the others hear of it later."""
+        found = self._owned()
+        if found != self._print:
+            self.refresh()  # somebody else may own slots now
+            found = self._print = self._owned()
+        return found
+
+    def _owned(self) -> str:
+        return ",".join(_own_slots(checked(exchange(node, [("CLUSTER", "NODES")])[0])) for node in self.nodes())
 
     def migrating(self) -> bool:
         for node in self.nodes():
@@ -130,6 +135,14 @@ class Cluster:
             pool = found.get_redis_connection(node).connection_pool
             known = self._nodes[node.name] = Node(node.name, node.name, pool)
         return known
+
+
+def _own_slots(nodes: bytes) -> str:
+    """The ID of the node that answered, and its ranges of slots, of what CLUSTER NODES answers."""
+    for words in map(bytes.split, nodes.splitlines()):
+        if b"myself" in words[2]:
+            return " ".join(word.decode() for word in (words[0], *words[8:]) if not word.startswith(b"["))
+    return ""
 
 
 def _under_way(move: Reply) -> bool:
