@@ -17,7 +17,7 @@
     ├── LedgerBackwardsError    62   Redis knows more than the ledger does
     └── InterruptedRunError 130/143  a signal came; the checkpoint is saved
 
-`Unmappable` stands outside the tree: it is about one record, never about the run.
+Two stand outside the tree: `Unmappable` is about one record, never about the run, and `Interrupted` is no error at all.
 """
 
 from __future__ import annotations
@@ -131,3 +131,13 @@ class InterruptedRunError(MigratorError):
     @property
     def exit(self) -> int:
         return 128 + self.signum
+
+
+class Interrupted(BaseException):
+    """A signal that is heard at once, wherever the run is: an `InterruptedRunError` by the time it is told.
+
+    No Exception: it may come in the middle of a mapping or a module, and would be taken for a fault of those.
+    """
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -128,3 +129,92 @@ def test_a_signal_while_modules_are_loaded_is_told_too(tmp_path, start_migrator,
     process.send_signal(number)
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, json.loads(out)["error"]["exit"]) == (exit, exit)
+
+
+# A mapping that takes a minute over one record, while it is asked to.
+SLOW = """
+import pathlib, time
+from migrator import KeyMove, Keys, MemberMove, Migration
+
+def slow(name):
+    if pathlib.Path("SLOW").exists() and name == b"slow":
+        pathlib.Path("BEGUN").touch()
+        time.sleep(60)
+    return name
+"""
+SLOW_KEYS = f"""{SLOW}
+migration = Migration(KeyMove(
+    source=Keys("{{{{t}}}}:text:{{id}}", type="string"),
+    target=Keys("{{{{t}}}}:hash:{{id}}", type="hash"),
+    forward=lambda key, text: {{b"text": slow(text)}},
+    inverse=lambda key, fields: fields[b"text"],
+))
+"""
+SLOW_MEMBERS = f"""{SLOW}
+migration = Migration(MemberMove(
+    source=Keys("{{{{t}}}}:times:{{id}}", type="hash"),
+    target=Keys("{{{{t}}}}:sorted:{{id}}", type="zset"),
+    forward=lambda key, field, value: (slow(field), float(value)),
+    inverse=lambda key, member, score: (member, b"%d" % score),
+))
+"""
+
+
+@pytest.fixture
+def slow(server, tmp_path):
+    """Two records; the mapping is slow at one of them."""
+    for text in (b"slow", b"other"):
+        put(server, b"{t}:text:" + text, text)
+    return slowly(server, tmp_path, SLOW_KEYS)
+
+
+def slowly(server, tmp_path, source):
+    (tmp_path / "slow").touch()
+    source = source.replace("SLOW", str(tmp_path / "slow")).replace("BEGUN", str(tmp_path / "begun"))
+    return Shell(server, write(tmp_path / "migrations", source))
+
+
+def signalled(start_migrator, tmp_path, words, url, number, times=1):
+    """Sends the signal while the mapping is at work; the process's exit code and its document."""
+    process = start_migrator(*words, "--format", "json", url=url)
+    wait_for((tmp_path / "begun").exists, "the mapping")
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.3)  # two at once would be heard as one
+    out, err = process.communicate(timeout=20)
+    assert "Traceback" not in err
+    (tmp_path / "begun").unlink()
+    return process.returncode, json.loads(out)
+
+
+@pytest.mark.parametrize("command", [("plan",), ("verify", "0001")])
+def test_a_signal_in_a_mapping_ends_what_only_reads(server, slow, tmp_path, start_migrator, command):
+    if command[0] == "verify":
+        (tmp_path / "slow").unlink()
+        slow("apply")
+        (tmp_path / "slow").touch()
+    words = (*command, "--migrations", str(slow.directory))
+    assert signalled(start_migrator, tmp_path, words, server.url, signal.SIGTERM)[0] == 143
+
+
+@pytest.mark.parametrize("source", [SLOW_KEYS, SLOW_MEMBERS], ids=["key", "member"])
+def test_a_second_signal_in_a_mapping_ends_an_apply_and_no_record_is_taken_for_bad(
+    server, tmp_path, start_migrator, source
+):
+    put(server, b"{t}:text:a", b"slow")
+    put(server, b"{t}:times:a", {b"slow": b"1"})
+    shell = slowly(server, tmp_path, source)
+    words = ("apply", "--migrations", str(shell.directory))
+    exit, told = signalled(start_migrator, tmp_path, words, server.url, signal.SIGINT, times=2)
+    assert (exit, told["stopped"]["exit"]) == (130, 130)
+    assert shell("quarantine", "list", "0001")["records"] == []
+    (tmp_path / "slow").unlink()
+    tally = shell("apply")["migrations"][0]["tally"]
+    assert (tally["scanned"], tally["quarantined"]) == (1, 0)
+
+
+def test_a_signal_in_a_mapping_ends_a_dry_run(server, slow, tmp_path, start_migrator):
+    file = tmp_path / "snapshot.ndjson.gz"
+    slow("snapshot", "take", str(file), "--live-values")
+    words = ("plan", "--snapshot", str(file), "--processes", "1", "--migrations", str(slow.directory))
+    assert signalled(start_migrator, tmp_path, words, server.url, signal.SIGTERM, times=2)[0] == 143

@@ -14,7 +14,7 @@ import typer
 
 from migrator.cli.commands import app
 from migrator.cli.options import Common, common, split
-from migrator.errors import InterruptedRunError, MigratorError, UsageError
+from migrator.errors import Interrupted, InterruptedRunError, MigratorError, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _call(rest, settings)
     except MigratorError as error:
         return report(error, settings)
-    except _Interrupted as heard:
+    except Interrupted as heard:
         return report(InterruptedRunError(heard.signum, writes=False), settings)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); what was done is done.
@@ -41,17 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(_unexpected(error), settings)
 
 
-class _Interrupted(BaseException):
-    """A signal, where no command has said how it is to be heard. No error: nobody may take it for one of a module."""
-
-    def __init__(self, signum: int) -> None:
-        self.signum = signum
-
-
 @contextmanager
 def _signals() -> Iterator[None]:
+    """Signals while no command has said how they are to be heard."""
+
     def heard(signum: int, _: FrameType | None) -> None:
-        raise _Interrupted(signum)
+        raise Interrupted(signum)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

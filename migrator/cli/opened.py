@@ -20,7 +20,7 @@ from migrator.engine.load import PRODUCTION, Limits
 from migrator.engine.observe import Rate, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
-from migrator.errors import InterruptedRunError
+from migrator.errors import Interrupted, InterruptedRunError
 from migrator.moves.loader import load
 from migrator.names import Names
 
@@ -73,17 +73,19 @@ def limits_from(max_pause: str, *, ignore: bool) -> Limits:
 
 @contextmanager
 def signals(stop: Stop, *, at_once: bool) -> Iterator[None]:
-    """Both handlers are set: a job in the background inherits SIGINT ignored."""
+    """Both handlers are set: a job in the background inherits SIGINT ignored. Raises InterruptedRunError."""
 
     def heard(signum: int, _: FrameType | None) -> None:
         # While Redis is not connected yet, or nothing is written, no batch is waited for. A second signal insists.
         if at_once or stop.signum:
-            raise InterruptedRunError(signum, writes=not at_once)
+            raise Interrupted(signum)
         stop.ask(signum)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except Interrupted as now:
+        raise InterruptedRunError(now.signum, writes=not at_once) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

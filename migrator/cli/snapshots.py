@@ -117,11 +117,11 @@ def load(
     from migrator.errors import InterruptedRunError
     from migrator.snapshot.load import load as put
 
-    with at_work(ctx.obj, "loading", writes=True) as (client, tick, _):
-        try:
+    try:
+        with at_work(ctx.obj, "loading", writes=True) as (client, tick, _):
             result = put(file, client, server=server, replace=replace, tick=tick)
-        except InterruptedRunError as stopped:
-            raise _half_loaded(stopped, file) from None
+    except InterruptedRunError as stopped:
+        raise _half_loaded(stopped, file) from None
     show(result, ctx.obj)
     return 0
 

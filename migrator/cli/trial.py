@@ -27,14 +27,14 @@ from migrator.rehearsal.shares import Settings, number_for, try_shares
 def on_scratch(settings: Common, path: Path) -> Iterator[tuple[Source, Modules]]:
     """What a run on a throw-away server needs; a signal ends it, and there is nothing to go on with."""
     watcher, stop = observer(), Stop()
-    with signals(stop, at_once=False):
-        try:
+    try:
+        with signals(stop, at_once=False):
             modules = load(settings.migrations)
             yield Source(path, Names(settings.namespace), watcher, stop), modules
-        except InterruptedRunError as error:
-            raise InterruptedRunError(error.signum, writes=False) from None
-        finally:
-            watcher.end()
+    except InterruptedRunError as error:
+        raise InterruptedRunError(error.signum, writes=False) from None
+    finally:
+        watcher.end()
 
 
 def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
@@ -51,9 +51,9 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
                 plan = Trial(one, ids, phases).play(str(asked.snapshot))
         else:
             source.observer.say(f"in {number} shares, each on a server of its own")
+            division = divided(source.path, modules, source.names, number, source.stop.check)
             told = Settings(file=str(asked.snapshot), migrations=str(settings.migrations.resolve()), ids=tuple(ids),
-                            namespace=settings.namespace, at=phases,
-                            division=divided(source.path, modules, source.names, number))  # fmt: skip
+                            namespace=settings.namespace, at=phases, division=division)  # fmt: skip
             plan = try_shares(told, source.stop)
     report = plan.snapshot
     assert report is not None

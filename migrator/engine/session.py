@@ -125,11 +125,11 @@ class Session:
         run.seen = self._seen.pop(module.id, None)
         return run
 
-    def reader(self, module: Module, entry: Entry | None = None) -> Run:
-        """One migration, to be read only: also after a signal, to say where a run stopped."""
+    def reader(self, module: Module, entry: Entry | None = None, stop: Stop | None = None) -> Run:
+        """One migration, to be read only: also after a signal, to say where a run stopped, so only `stop` is heard."""
         return Run(
             self.client, self.names, self.ledger, NoLease(self.client, self.names), module,
-            entry or self.entries().get(module.id) or Entry(id=module.id), self.observer, Stop(), self.rate,
+            entry or self.entries().get(module.id) or Entry(id=module.id), self.observer, stop or Stop(), self.rate,
             self.options,
         )  # fmt: skip
 

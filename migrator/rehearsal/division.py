@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -83,10 +83,12 @@ class Shares:
         return key
 
 
-def divided(path: Path, modules: Modules, names: Names, number: int) -> Division:
+def divided(
+    path: Path, modules: Modules, names: Names, number: int, tick: Callable[[], None] = lambda: None
+) -> Division:
     """So many shares that take about as long each. Goes through the file once, its long lines apart without a look at
     what is in them. Raises UsageError for a file that cannot be read; a damaged line is found by those who read it."""
-    total, large = _weighed(path, Shares(modules, names, evenly(number)))
+    total, large = _weighed(path, Shares(modules, names, evenly(number)), tick)
     loads, share_of = [0] * number, dict[str, int]()
     for root, weight in large.most_common():
         if weight * 20 * number < total:
@@ -98,10 +100,11 @@ def divided(path: Path, modules: Modules, names: Names, number: int) -> Division
     return _division(spare if any(spare) else [1.0] * number, share_of)
 
 
-def _weighed(path: Path, shares: Shares) -> tuple[int, Counter[bytes]]:
+def _weighed(path: Path, shares: Shares, tick: Callable[[], None]) -> tuple[int, Counter[bytes]]:
     """What all of it takes, in bytes, and what of that the records with long lines do."""
     total, by_root = 0, Counter[bytes]()
     for raw in SnapshotFile(path).raw_lines():
+        tick()
         weight = len(raw) + _RECORD
         if len(raw) > _LONG:
             with suppress(UsageError):

@@ -118,7 +118,7 @@ class Trial:
             return
         one.memory = TriedMemory(before=self._scratch.memory())
         with self._timed("map"):
-            one.mapped = map_all(session.reader(module, entry))
+            one.mapped = map_all(session.reader(module, entry, self._scratch.source.stop))
         if entry.phase != "contracted":
             one.plan = one.plan.model_copy(update=_repairs(one.mapped.repairs))
         one.rejected = one.mapped.rejected
