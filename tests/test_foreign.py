@@ -75,6 +75,31 @@ def test_new_wins_but_a_record_that_only_the_old_shape_has_stays(client, records
     records.tool.apply(through="contract")
 
 
+def test_of_all_that_differs_only_so_much_is_kept_at_once(client, tmp_path, monkeypatch):
+    """Settled while the comparison goes on; the differences of all records are never in memory together."""
+    tool = tool_for(client, tmp_path, KEYS)
+    for number in range(40):
+        put(client, text(str(number)), b"1")
+    tool.apply(through="switch")
+    for number in range(0, 40, 2):
+        put(client, text(str(number)), b"2")
+    kept: list[int] = []
+    settle = foreign._Settling.settle
+
+    def counted(settling):
+        kept.append(len(settling._found))
+        settle(settling)
+
+    monkeypatch.setattr(foreign, "_PAGE", 3)
+    monkeypatch.setattr(copy, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(copy, "LEAST_RECORDS", 5)
+    monkeypatch.setattr(foreign._Settling, "settle", counted)
+    assert faults(tool.verify(foreign="old")) == {}
+    assert sum(kept) == 20
+    assert max(kept) <= 3 + 5
+    assert {client.raw.hget(b"{t}:hash:%d" % number, "text") for number in range(0, 40, 2)} == {b"2"}
+
+
 @pytest.fixture
 def members(client, tmp_path):
     tool = tool_for(client, tmp_path, MEMBERS)

@@ -23,18 +23,21 @@ from migrator.engine.copy import (
     write_keys,
 )
 from migrator.engine.copy_members import MemberJob, drop_members, write_members
-from migrator.engine.judge import Difference, read_members, read_pairs
+from migrator.engine.judge import Difference, Verdict, read_members, read_pairs
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.errors import RefusedError, Unmappable
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import Family, Pair, Side
 from migrator.moves.values import digest, from_items, member_from_wire, member_to_wire, members_from_page, to_items
 from migrator.snapshot.backup import Backup, directory_for
 from migrator.snapshot.ndjson import Line
 
 Names = tuple[bytes, bytes]  # of a member, in the old and in the new shape
 _PAGE = 1000
-_MEND = {"old": ("different", "ttl_drift", "missing", "extra"), "new": ("different", "ttl_drift", "extra")}
+_MEND: dict[Side, tuple[Verdict, ...]] = {
+    "old": ("different", "ttl_drift", "missing", "extra"),
+    "new": ("different", "ttl_drift", "extra"),
+}
 
 
 def settle(run: Run, truth: Literal["old", "new"]) -> None:
@@ -51,24 +54,43 @@ def settle(run: Run, truth: Literal["old", "new"]) -> None:
     purpose = f"foreign-{truth}"
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, purpose)
     saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, purpose, run.lease.fence.number)
-    found = Outcome(keep_all=True)
-    compare(run, found, "foreign")
-    wrong = [d for d in found.examples if d.verdict in _MEND[truth]]
-    way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
-    for family in run.families:
-        mine = [d for d in wrong if family.from_old(d.pair.old) is not None]
-        if family.by_member:
-            for pair, members in _by_collection(mine):
-                at_hand = _Members(run, family, way, saving, pair)
-                drifts = any(d.verdict == "ttl_drift" for d in mine if d.pair.old == pair.old)
-                # One expiry for the whole collection: copying any member sets it.
-                names = [*members, *(at_hand.any() if drifts else ())]
-                for start in range(0, len(names), _PAGE):
-                    at_hand.settle(names[start : start + _PAGE])
-        else:
-            for batch in key_batches(run, family, way.copy, [d.pair for d in mine]):
-                _Keys(run, family, way, saving).settle(batch)
+    settling = _Settling(run, truth, saving)
+    compare(run, Outcome(each=settling.take), "foreign")
+    settling.settle()
     saving.finish()
+
+
+class _Settling:
+    """What differs, settled while the comparison goes on, so many at once: all of it need not fit into memory."""
+
+    def __init__(self, run: Run, truth: Side, saving: Backup) -> None:
+        self._run, self._truth, self._saving = run, truth, saving
+        self._way = FOREIGN_OLD if truth == "old" else FOREIGN_NEW
+        self._found: list[Difference] = []
+
+    def take(self, found: Sequence[Difference]) -> None:
+        self._found += [d for d in found if d.verdict in _MEND[self._truth]]
+        if len(self._found) >= _PAGE:
+            self.settle()
+
+    def settle(self) -> None:
+        found, self._found = self._found, []
+        for family in self._run.families:
+            mine = [d for d in found if family.from_old(d.pair.old) is not None]
+            if family.by_member:
+                self._members(family, mine)
+            else:
+                for batch in key_batches(self._run, family, self._way.copy, [d.pair for d in mine]):
+                    _Keys(self._run, family, self._way, self._saving).settle(batch)
+
+    def _members(self, family: Family, found: Sequence[Difference]) -> None:
+        for pair, members in _by_collection(found):
+            at_hand = _Members(self._run, family, self._way, self._saving, pair)
+            drifts = any(d.verdict == "ttl_drift" for d in found if d.pair.old == pair.old)
+            # One expiry for the whole collection: copying any member sets it.
+            names = [*members, *(at_hand.any() if drifts else ())]
+            for start in range(0, len(names), _PAGE):
+                at_hand.settle(names[start : start + _PAGE])
 
 
 class _Keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from migrator.engine.copy import Way
@@ -21,14 +21,14 @@ EXAMPLES = 20
 @dataclass
 class Outcome:
     """What a comparison found. `repair` and `drop_extras` say what it may mend on the way, `slots` where it looks,
-    `share` and `until` (a monotonic time in seconds) how much. `keep_all` keeps more than a few examples."""
+    `share` and `until` (a monotonic time in seconds) how much. `each` is given all that differs, batch by batch."""
 
     repair: Way | None = None
     drop_extras: bool = False
     slots: set[int] | None = None
     share: float = 1.0
     until: float | None = None
-    keep_all: bool = False
+    each: Callable[[Sequence[Difference]], None] | None = None
     examples: list[Difference] = field(default_factory=list)
     cut_short: bool = False
     counted: Counter[str] = field(default_factory=Counter)
@@ -48,8 +48,9 @@ class Outcome:
         return compared(Counter(self.counted))
 
     def note(self, differences: Sequence[Difference]) -> None:
-        room = len(differences) if self.keep_all else EXAMPLES - len(self.examples)
-        self.examples += differences[: max(0, room)]
+        self.examples += differences[: max(0, EXAMPLES - len(self.examples))]
+        if self.each is not None and differences:
+            self.each(differences)
 
     def wanted(self) -> bool:
         """Whether the next batch is looked at: not once the time is up, and only a share of them in a sample."""

@@ -122,10 +122,13 @@ def _compare_again(run: Run, markers: dict[int, Marker | None], *, back: bool) -
     behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) not in come}
     goal = entry.phase if intent is None or intent.phase != "contracted" else intent.phase
     doubtful = {slot: m.phase for slot, m in behind.items() if m.phase not in _SURE[goal]}
-    found = Outcome(slots=set(doubtful), keep_all=back)
+    saving = _OldSaved(run) if back and goal == "contracted" and set(doubtful.values()) <= _SWITCHED else None
+    found = Outcome(slots=set(doubtful), each=saving.take if saving else None)
     counts = compare(run, found, "compare-failover") if doubtful else {}
     wrong = sum(counts.get(fault, 0) for fault in FAULTS)
-    if wrong and _turned_back(run, markers, goal, doubtful, wrong, found.examples, back=back):
+    if saving is not None:
+        saving.finish(wrong)
+    elif wrong and _turned_back(run, markers, goal, doubtful, wrong, found.examples, back=back):
         return
     # Written down before the first marker is set: nothing else tells later that these slots are to be swept as well.
     if intent is not None and intent.phase == "contracted":
@@ -157,8 +160,8 @@ def _turned_back(
     *,
     back: bool,
 ) -> bool:
-    """Records differ in slots that a failover took back: True if all slots went to a phase whose steps settle that,
-    False if the way back does. Raises DifferencesError where the operator has to choose."""
+    """Records differ in slots that a failover took back: True if all slots went to a phase whose steps settle that.
+    Raises DifferencesError where the operator has to choose."""
     where, number = set(doubtful.values()), run.module.number
     if goal == "switched" and where <= _OLD_IS_NOT and _begun(run, markers) is None:
         # Of an earlier way back: the new shape is the truth everywhere, the old one is to be rebuilt.
@@ -170,9 +173,6 @@ def _turned_back(
             return True
         way = f"go back with: migrator rollback {number} --to expanded --yes"
     elif goal == "contracted" and where <= _SWITCHED:
-        if back:
-            _save_old(run, examples)
-            return False
         way = f"go back with: migrator rollback {number} --to switched --backup DIR --yes (the new shape counts)"
     else:
         way = "make both shapes of each alike by hand, then run the same command again"
@@ -184,23 +184,47 @@ def _turned_back(
     )
 
 
-def _save_old(run: Run, found: Sequence[Difference]) -> None:
-    """The way back makes these follow the new shape, as `verify --foreign new` would: saved first, as it does."""
-    base, epoch = run.options.backup, run.entry.epoch
-    if base is None:
-        raise RefusedError(f"{run.id}: the way back overwrites {number_of(len(found), 'old record')} that differ",
-                           next="add --backup DIR, where they are saved first")  # fmt: skip
-    path = directory_for(base, run.names.namespace, run.id, epoch, "foreign-new")
-    saving = Backup.create(path, run.names.namespace, run.id, epoch, "foreign-new", run.lease.fence.number)
-    for family in run.families:
-        kind = family.kinds["old"]
-        for name in {d.pair.old: d for d in found if family.from_old(d.pair.old) is not None}:
-            if run.client.one(name, "TYPE", name).decode() == kind:
-                for line in dump.record(run.client, run.client.db, kind, name, by_member=family.by_member):
-                    saving.write(line)
-        run.tick()
-    saving.finish()
-    run.note(f"{number_of(len(found), 'difference')} after a failover: the old records are saved in {path.name}")
+class _OldSaved:
+    """What differs where the way back makes the old record follow the new one, as `verify --foreign new` would: saved
+    first, as it does."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._saving: Backup | None = None
+        self._collections: set[bytes] = set()
+
+    def take(self, found: Sequence[Difference]) -> None:
+        """Raises RefusedError without a directory to save to."""
+        run = self._run
+        for family in run.families:
+            kind, db = family.kinds["old"], run.client.db
+            for name in dict.fromkeys(d.pair.old for d in found if family.from_old(d.pair.old) is not None):
+                if name in self._collections or run.client.one(name, "TYPE", name).decode() != kind:
+                    continue
+                if family.by_member:
+                    self._collections.add(name)  # its members come in many batches, and it is saved whole
+                for line in dump.record(run.client, db, kind, name, by_member=family.by_member):
+                    self._into().write(line)
+            run.tick()
+        if self._into().full:
+            self._into().commit()
+
+    def _into(self) -> Backup:
+        if self._saving is None:
+            run, base = self._run, self._run.options.backup
+            if base is None:
+                raise RefusedError(f"{run.id}: the way back overwrites old records that differ",
+                                   next="add --backup DIR, where they are saved first")  # fmt: skip
+            epoch, fence, purpose = run.entry.epoch, run.lease.fence.number, "foreign-new"
+            path = directory_for(base, run.names.namespace, run.id, epoch, purpose)
+            self._saving = Backup.create(path, run.names.namespace, run.id, epoch, purpose, fence)
+        return self._saving
+
+    def finish(self, wrong: int) -> None:
+        if self._saving is not None:
+            self._saving.finish()
+            told = f"{number_of(wrong, 'difference')} after a failover: the old records are saved in"
+            self._run.note(f"{told} {self._saving.directory.name}")
 
 
 def _set_forward(run: Run, markers: dict[int, Marker | None]) -> None:
