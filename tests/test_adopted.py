@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from migrator.client import Client, Page
 from migrator.engine import back
 from tests.support import KEYS, MEMBERS, SAME_NAME, Crash, Shell, all_keys, crashing, picture, put, tool_for
 
@@ -37,6 +38,26 @@ def test_a_repair_removes_what_an_adopted_target_has_too_many_on_the_operators_w
     shell = Shell(client, there.directory)
     assert shell("verify", "0001", "--repair", "--yes")["extra"] == 0
     assert client.raw.execute_command("ZSCORE", b"{t}:sorted:a", "ghost") is None
+
+
+def test_targets_are_all_seen_where_another_process_answers_meanwhile(client, there, monkeypatch):
+    """The cursor of a scan means nothing to another process: what it leaves out would be overwritten."""
+    whole, asked = Client.page, list[bytes]()
+
+    def page(self, node, cursor, glob, count, kind=None):
+        found = whole(self, node, cursor, glob, count, kind)
+        if not found.keys or b"sorted" not in glob:
+            return found
+        asked.append(glob)
+        return Page("of another", 0, []) if len(asked) == 1 else found
+
+    before = picture(client)
+    monkeypatch.setattr(Client, "page", page)
+    there.apply(through="expand")
+    monkeypatch.undo()
+    there.apply()
+    assert there.rollback(to="pending") == "pending"
+    assert picture(client) == before
 
 
 @pytest.mark.parametrize("through", ["verify", "contract"])

@@ -55,6 +55,16 @@ def test_a_membership_follows_from_its_record(cluster, shell, has):
     assert cluster.raw.zrange(QUEUE, 0, -1) == ([] if has else [b"a"])
 
 
+@pytest.mark.parametrize("through", ["switch", "contract"])
+def test_indexes_that_are_to_be_repaired_too_late_are_refused(cluster, shell, tmp_path, through):
+    put(cluster, TEXT, b"at 5")
+    shell("apply", "--through", "switch")
+    words = ("--repair-indexes", "--backup", str(tmp_path / "backup"), "--yes")
+    assert "before the switch" in shell("apply", "--through", through, *words, exit=60)["stopped"]["reason"]
+    assert cluster.raw.zcard(QUEUE) == 0
+    assert shell("status")["migrations"][0]["phase"] == "switched"
+
+
 def test_a_job_that_is_queued_again_while_its_entry_is_removed_is_in_the_queue(cluster, shell, monkeypatch):
     put(cluster, TEXT, b"done")
     put(cluster, QUEUE, {b"a": 1.0})

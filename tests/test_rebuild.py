@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from migrator.engine import copy, copy_members, mend, putback, rebuild
 from migrator.engine.back import backup_of
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, UsageError
 from tests.records import EXPIRES_AT
-from tests.support import KEYS, MEMBERS, failover_after, picture, put, tool_for
+from tests.support import KEYS, MEMBERS, Shell, failover_after, picture, put, tool_for
 
 # `forward` strips the text, and " 7" maps to what "7" maps to: bytes that the inverse does not give back.
 A, TIMES = b"{t}:text:a", b"{t}:times:a"
@@ -250,3 +252,30 @@ def test_an_expiry_of_members_that_went_astray_is_mended_with_the_bytes_as_they_
     maps.place.raw.persist(TIMES)
     assert maps.rollback() == "switched"
     assert (maps.place.raw.hget(TIMES, "m"), picture(maps.place)[TIMES].expires) == (b"007", before)
+
+
+def test_an_old_record_that_cannot_be_mapped_is_listed_and_holds_up_the_way_back_until_it_is_accepted(tool):
+    put(tool.place, b"{t}:text:late", b"bad")
+    assert tool.rollback(exit=32) == "reverting"
+    shell = Shell(tool.place, tool.directory)
+    [listed] = shell("quarantine", "list", "0001")["records"]
+    assert (listed["key"], listed["reason"]) == ("{t}:text:late", "a bad one")
+    assert shell("verify", "0001", exit=32)["unreadable"] == 1
+    shell("quarantine", "accept", "0001", "{t}:text:late")
+    assert tool.rollback() == "switched"
+    assert tool.place.raw.get(b"{t}:text:late") == b"bad"
+
+
+def test_a_backup_that_cannot_be_read_to_its_end_ends_the_way_back_until_it_can(tool, monkeypatch):
+    """An error of the disk is one of the same kind as a lost connection."""
+
+    def bad(_: bytes) -> bytes:
+        raise gzip.BadGzipFile("not a gzipped file")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(gzip, "decompress", bad)
+        with pytest.raises(UsageError, match="cannot be read"):
+            tool.rollback()
+    assert tool.phase() == "reverting"
+    assert tool.rollback() == "switched"
+    assert tool.place.raw.get(A) == b" a"

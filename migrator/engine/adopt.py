@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from migrator.client import Command, checked
@@ -11,6 +12,7 @@ from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
+from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError
 from migrator.models import show
 from migrator.moves.family import Family, Pair
@@ -24,18 +26,22 @@ def adopt(run: Run) -> bool:
 
     Raises RefusedError for one of another type, and without a backup directory.
     """
-    for family in run.families:
-        if family.same_name:
-            continue
-        for keys in run.client.pages(family.new_glob, PAGE_KEYS):
-            pairs = [pair for key in keys if (pair := family.from_new(key)) is not None]
-            if pairs:
-                _adopt_page(run, family, pairs)
-            run.tick()
+    for number, family in enumerate(run.families):
+        if not family.same_name:
+            # One that is not seen here is overwritten later, and no backup has it.
+            step = partial(_adopt_page, run, family)
+            Walk(run, f"adopt-{number}", family.new_glob, step, count=PAGE_KEYS, resume=False).all()
     return not run.entry.adopted
 
 
-def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
+def _adopt_page(run: Run, family: Family, visit: Visit) -> Iterator[Progress]:
+    pairs = [pair for key in visit.keys if (pair := family.from_new(key)) is not None]
+    if pairs:
+        _adopt(run, family, pairs)
+    yield Progress({"scanned": len(pairs)})
+
+
+def _adopt(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     kind, base = family.kinds["new"], run.options.backup
     types = run.client.each("TYPE", [pair.new for pair in pairs])
     for pair, reply in zip(pairs, types, strict=True):
@@ -54,6 +60,7 @@ def _adopt_page(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         for line in dump.record(run.client, run.client.db, kind, pair.new, by_member=family.by_member):
             saving.write(line)
+        run.tick()
     saving.finish()
     if not run.entry.adopted:
         forget_adopted(run)  # of an earlier life, whose last step a crash cut off

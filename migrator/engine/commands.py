@@ -16,6 +16,7 @@ from migrator.engine.sweep import any_old
 from migrator.errors import (
     DifferencesError,
     IncompleteError,
+    Interrupted,
     InterruptedRunError,
     LedgerBackwardsError,
     MigratorError,
@@ -45,7 +46,7 @@ from migrator.phases import Phase, transition
 
 # What stops one migration and leaves a result to print; anything else is an error of the whole command.
 _STOPS = (DifferencesError, IncompleteError, QuarantineError, RefusedError, OrderError, LedgerBackwardsError,
-          StoppedByLoadError, InterruptedRunError)  # fmt: skip
+          StoppedByLoadError, InterruptedRunError, Interrupted)  # fmt: skip
 
 
 def exit_code(error: MigratorError) -> int:
@@ -83,7 +84,9 @@ def apply(session: Session, ids: Sequence[str], through: str, saved: PlanResult 
     return ApplyResult(migrations=states, stopped=stopped, notes=tuple(notes))
 
 
-def _stopped(error: MigratorError, session: Session, module: Module) -> Stopped:
+def _stopped(error: MigratorError | Interrupted, session: Session, module: Module) -> Stopped:
+    if isinstance(error, Interrupted):
+        error = InterruptedRunError(error.signum)
     phase = session.entries()[module.id].phase
     return Stopped(id=module.id, phase=phase, exit=exit_code(error), reason=error.message, next=error.next)
 
@@ -221,7 +224,7 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
         run = session.run(lease, module)
         try:
             recover.persist(run, lambda: go(run), back=True)
-        except (InterruptedRunError, DifferencesError, StoppedByLoadError) as error:
+        except (InterruptedRunError, Interrupted, DifferencesError, QuarantineError, StoppedByLoadError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None, few=FEW_AFTER_A_WALK)
     return ApplyResult(migrations=(state,), stopped=stopped, notes=tuple(run.notes))

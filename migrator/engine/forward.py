@@ -53,6 +53,8 @@ def _carry(run: Run, goal: Phase, evidence: _Evidence) -> None:
 def _go(run: Run, goal: Phase, evidence: _Evidence) -> None:
     if goal == "contracted":
         check_contract_asked(run)
+    if run.entry.phase not in ("pending", *_OLD_IS_TRUE):
+        _repair_indexes(run)  # refuses what comes too late
     while not reached(run.entry, goal):
         if run.entry.phase == "verified":
             _repair_indexes(run)
@@ -77,12 +79,17 @@ class _Evidence:
     def __init__(self) -> None:
         self._clean_at: tuple[int, str, str] | None = None
 
-    def gather(self, run: Run, outcome: Outcome) -> None:
-        """Compares everything. Raises what keeps this migration from the next phase, if anything does."""
+    def gather(self, run: Run, outcome: Outcome, *, anew: bool = True) -> None:
+        """Compares everything; unless `anew`, it goes on where an earlier run was interrupted, which spares nothing
+        later: what that one saw may be old by now. Raises what keeps this migration from the next phase, if anything
+        does."""
+        earlier = run.ledger.forget_words(run.id, "compare")
+        if anew:
+            run.lease.write(earlier)
         # Before, not after: a server that is replaced half-way may have lost what was repaired on the old one.
         before = self._now(run)
         hold_on(run, _compare(run, outcome))
-        self._clean_at = before
+        self._clean_at = before if anew or not earlier else None
 
     def holds(self, run: Run) -> bool:
         """Whether every server is the same process as when it began, and every slot where it was."""
@@ -133,14 +140,12 @@ def _backfill(run: Run, _: _Evidence) -> None:
 
 
 def _verify(run: Run, evidence: _Evidence) -> None:
-    evidence.gather(run, _repairing(run))
+    evidence.gather(run, _repairing(run), anew=False)
     run.change("verified")
 
 
 def _switch(run: Run, evidence: _Evidence) -> None:
     if not evidence.holds(run):
-        # Immediately before: what an earlier, interrupted comparison saw may be old by now.
-        run.lease.write(run.ledger.forget_words(run.id, "compare"))
         evidence.gather(run, _repairing(run))
     _check_quiet(run)
     _check_followed(run)

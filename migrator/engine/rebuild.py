@@ -34,7 +34,7 @@ from migrator.engine.putback import Keys, Members, PutBack
 from migrator.engine.run import Run
 from migrator.engine.sweep import drop_retired, lines_of, rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk
-from migrator.errors import DifferencesError, Unmappable
+from migrator.errors import DifferencesError, QuarantineError, Unmappable
 from migrator.models import number_of
 from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import from_items, member_from_wire, member_to_wire, to_items
@@ -63,6 +63,13 @@ def rebuild(run: Run, saved: Path | None) -> None:
                  f"migrator verify {run.module.number} --foreign old --backup DIR")  # fmt: skip
     wrong = {fault: counts[fault] for fault in FAULTS if counts[fault] and fault != "missing"}
     if wrong:
+        run.lease.write(run.book())  # what is unreadable is to be found in the list
+        if {*wrong} == {"unreadable"}:
+            raise QuarantineError(
+                f"{run.id}: {number_of(wrong['unreadable'], 'old record')} cannot be mapped, which leaves the rebuilt "
+                "old shape without its proof",
+                next=f"mend or accept them: migrator quarantine list {run.module.number}; then run the rollback again",
+            )
         found = ", ".join(f"{number} {fault}" for fault, number in wrong.items())
         raise DifferencesError(
             f"{run.id}: the rebuilt old shape is not whole: {found}",

@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -228,7 +229,7 @@ def lines(directory: Path) -> Iterator[Line]:
     """Every record of a checked backup, from the oldest to the newest."""
     for part in read_manifest(directory).in_order:
         path = directory / part.file
-        with gzip.open(path, "rb") as file:
+        with _readable(path), gzip.open(path, "rb") as file:
             for number, raw in enumerate(file, 1):
                 yield decode(raw, f"{path}:{number}")
 
@@ -240,9 +241,22 @@ def newest_lines(directory: Path) -> Iterator[Line]:
     """
     for part in reversed(read_manifest(directory).in_order):
         path = directory / part.file
-        raws = gzip.decompress(path.read_bytes()).splitlines()
+        with _readable(path):
+            raws = gzip.decompress(path.read_bytes()).splitlines()
         for number in range(len(raws), 0, -1):
             yield decode(raws[number - 1], f"{path}:{number}")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raises UsageError: an OSError would be taken for a lost connection, and the rest of the backup for none."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(
+            f"{path} cannot be read ({type(error).__name__})",
+            next="make it readable, or use another copy of the backup; then run the same command again",
+        ) from None
 
 
 def _make(directory: Path) -> None:
