@@ -94,6 +94,7 @@ def test_a_collection_of_too_many_elements_is_never_read_whole(place, tmp_path, 
         sorts = {"hash": dict.fromkeys(names, b"v"), "zset": dict.fromkeys(names, 1.0), "set": set(names)}
         put(place, b"{t}:old:large", sorts.get(kind, names))
     put(place, b"{t}:old:small", VALUES[kind](3))
+    assert [(one.key, one.reason) for one in tool.plan().rejected] == [("{t}:old:large", TOO_LARGE)]
     tool.apply(exit=32)
     listed = Shell(place, tool.directory)("quarantine", "list", "0001")["records"]
     assert [(one["key"], one["reason"]) for one in listed] == [("{t}:old:large", TOO_LARGE)]

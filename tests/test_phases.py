@@ -8,7 +8,7 @@ import pytest
 
 from migrator.engine import back, restore
 from migrator.engine.run import Run
-from migrator.errors import DifferencesError, RefusedError
+from migrator.errors import DifferencesError, RefusedError, UsageError
 from migrator.phases import PHASES, Markers
 from tests.support import KEYS, MEMBERS, Crash, crashing, own_keys, picture, put, tool_for
 
@@ -189,7 +189,7 @@ def test_a_resumed_way_back_insists_on_the_backup(tool, monkeypatch, tmp_path):
         with pytest.raises(Crash):
             tool.rollback()
     right, tool.backup = tool.backup, tmp_path / "another"
-    with pytest.raises(Exception, match="no backup in"):
+    with pytest.raises(UsageError, match="no backup in"):
         tool.rollback()
     assert tool.phase() == "reverting"
     tool.backup = right

@@ -180,7 +180,7 @@ def test_a_field_with_a_ttl_is_quarantined_never_dropped_unsaid(servers, tmp_pat
         shell = Shell(place, members.directory)
         [record] = shell("quarantine", "list", "0001")["records"]
         assert (record["member"], record["reason"].split(":")[0]) == ("mortal", "field-ttl")
-        assert shell("verify", "0001", exit=30)["unreadable"] == 1
+        assert shell("verify", "0001", exit=32)["unreadable"] == 1
         raw.execute_command("HPERSIST", b"{t}:times:a", "FIELDS", 1, "mortal")
         assert shell("quarantine", "retry", "0001")["records"] == []
         members.apply()

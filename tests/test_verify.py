@@ -112,10 +112,14 @@ def test_an_expiry_that_differs_is_found_and_repaired(client, keys, tool, drift)
 def test_what_cannot_be_mapped_is_unreadable_and_no_value_is_shown(client, shell):
     put(client, OLD, {b"a": b"1", b"secret": b"swordfish"})
     shell("apply", exit=32)
-    found = shell("verify", "0001", exit=30)
+    found = shell("verify", "0001", exit=32)
     assert faults(found) == {"unreadable": 1}
     assert (found["examples"][0]["member"], found["examples"][0]["why"]) == ("secret", "not a number")
-    assert "swordfish" not in shell.text("verify", "0001", exit=30)
+    told = shell.text("verify", "0001", exit=32)
+    assert "0001_first: RECORDS THAT CANNOT BE MAPPED" in told
+    assert "swordfish" not in told
+    client.raw.delete(NEW)
+    assert faults(shell("verify", "0001", exit=30)) == {"missing": 1, "unreadable": 1}
 
 
 @pytest.mark.parametrize(("drawn", "compared"), [((0.0,), 600), ((0.9,), 0), ((0.0, 0.9), 300)])
@@ -240,15 +244,38 @@ def test_foreign_is_for_switched_only(client, tool):
         tool.verify(foreign="old")
 
 
-def test_a_switch_does_not_take_up_a_comparison_that_was_cut_short_before(client, tool):
-    put(client, OLD, {b"a": b"1"})
-    tool.apply()
+def compared_before(tool, **faults):
+    """A comparison of an earlier run that was interrupted at its very end."""
     with tool.run() as run:
         slots = run.client.fingerprint()
         for node in run.client.nodes():
             process = run.client.process(run.client.on_node(node, ("INFO", "server"))[0])
-            done = Checkpoint(node.id, process, slots, run.entry.epoch, done=True, counts={"equal": 1})
+            done = Checkpoint(node.id, process, slots, run.entry.epoch, done=True, counts={"equal": 1, **faults})
             run.lease.write([run.ledger.checkpoint_words(run.id, f"compare-0-{side}", done) for side in ("old", "new")])
+
+
+@pytest.mark.parametrize("phase", ["backfill", "verify"])
+def test_a_switch_does_not_rest_on_a_comparison_that_was_cut_short_before(client, tool, phase):
+    put(client, OLD, {b"a": b"1"})
+    tool.apply(through=phase)
+    compared_before(tool)
     put(client, OLD, {b"b": b"2"})  # by an application without an adapter, since then
     tool.apply(through="switch")
     assert client.raw.zscore(NEW, "b") == 2
+
+
+def test_nor_does_a_contract(client, tool):
+    put(client, OLD, {b"a": b"1"})
+    tool.apply(through="switch")
+    compared_before(tool)
+    put(client, OLD, {b"b": b"2"})
+    tool.apply(through="contract", exit=30)
+    assert client.raw.hget(OLD, "b") == b"2"
+
+
+def test_what_an_interrupted_apply_has_counted_is_no_difference_after_a_repair(client, tool):
+    put(client, OLD, {b"a": b"1"})
+    tool.apply(through="backfill")
+    compared_before(tool, missing=1)
+    assert tool.verify(repair=True).missing == 0
+    tool.apply()

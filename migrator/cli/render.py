@@ -205,8 +205,12 @@ def _adapters(found: Sequence[models.AdapterStatus]) -> list[str]:
 
 def _verify(result: models.VerifyResult) -> str:
     names = ("missing", "extra", "different", "ttl_drift", "unreadable")
-    found = sum(getattr(result, name) for name in names)
-    verdict = "ok" if result.complete and not found else "incomplete" if not found else "DIFFERENCES"
+    if any(getattr(result, name) for name in names[:4]):
+        verdict = "DIFFERENCES"
+    elif result.unreadable:
+        verdict = "RECORDS THAT CANNOT BE MAPPED"
+    else:
+        verdict = "ok" if result.complete else "incomplete"
     rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in names)]]
     out = [
         f"{result.id}: {verdict}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from migrator.client import ResponseError
 from migrator.engine.backfill import PAGE_MEMBERS
-from migrator.engine.copy import MAX_BYTES, foreign_type
+from migrator.engine.copy import TOO_LARGE, foreign_type, key_batches
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import random_keys, total_keys
@@ -127,14 +127,16 @@ def _sample(run: Run, family: Family, keys: list[bytes], found: Findings) -> Non
 
 def _sample_keys(run: Run, family: Family, pairs: Sequence[Pair], found: Findings) -> None:
     kind = family.kinds["old"]
-    sizes = run.client.each("MEMORY USAGE", [p.old for p in pairs])
-    readable = [p for p, size in zip(pairs, sizes, strict=True) if not isinstance(size, int) or size < MAX_BYTES]
-    replies = read_each(run.client, kind, [pair.old for pair in readable])
-    for pair, reply in zip(readable, replies, strict=True):
-        if isinstance(reply, ResponseError):
-            _odd(run, family, pair, found)
-        elif reply is not None and reply != []:
-            _map_sampled(family, pair, from_reply(kind, reply), found)
+    too_large: list[Pair] = []
+    for batch in key_batches(run, family, "old", pairs, too_large):
+        for pair, reply in zip(batch, read_each(run.client, kind, [pair.old for pair in batch]), strict=True):
+            if isinstance(reply, ResponseError):
+                _odd(run, family, pair, found)
+            elif reply is not None and reply != []:
+                _map_sampled(family, pair, from_reply(kind, reply), found)
+    for pair in too_large:
+        found.sampled += 1
+        found.reject(pair.old, TOO_LARGE)
 
 
 def _odd(run: Run, family: Family, pair: Pair, found: Findings) -> None:

@@ -16,7 +16,7 @@ from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, RefusedError, StoppedByLoadError, UsageError
+from migrator.errors import DifferencesError, QuarantineError, RefusedError, StoppedByLoadError, UsageError
 from migrator.ledger import Entry
 from migrator.models import DifferenceResult, Stopped, VerifyResult, show
 
@@ -59,7 +59,9 @@ def _mended(run: Run, sample: float, budget: float | None, foreign: Literal["old
     result = _verify(run, Outcome() if foreign is not None else _repairing(run), sample, budget)
     what = "verify --repair" if foreign is None else f"verify --foreign {foreign}"
     found = {"comparison": evidence(run, before, Counter(result.model_dump(include=_COUNTED)))}
-    run.put(what, f"{result.repaired} repaired", **(found if result.complete else {}))
+    # What an interrupted apply has counted before is not so any more.
+    earlier = run.ledger.forget_words(run.id, "compare")
+    run.put(what, f"{result.repaired} repaired", earlier, **(found if result.complete else {}))
     return result
 
 
@@ -106,8 +108,10 @@ def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
 
 
 def verify_exit(result: VerifyResult) -> int:
-    if any(getattr(result, fault) for fault in FAULTS):
-        return 30
+    if any(getattr(result, fault) for fault in FAULTS if fault != "unreadable"):
+        return DifferencesError.exit_code
+    if result.unreadable:
+        return QuarantineError.exit_code
     if result.stopped is not None:
         return result.stopped.exit
     return 0 if result.complete else 31
