@@ -172,8 +172,10 @@ def test_names_that_change_are_found_by_origin(flavour, client, tmp_path, monkey
             list(members.range(0, 1, name="a"))
 
 
-def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path):
-    tool = tool_for(client, tmp_path, RENAMED.replace("    origin=lambda key, member: member[2:],\n", ""))
+@pytest.mark.parametrize("inverse", ["member[2:]", 'member.removeprefix(b"m:")'])
+def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path, inverse):
+    source = RENAMED.replace("    origin=lambda key, member: member[2:],\n", "").replace("member[2:]", inverse)
+    tool = tool_for(client, tmp_path, source)
     init(tool)
     members = flavour.make("Members", client, module_of(tool))
     put(client, OLD, {b"m:x": b"1"})
@@ -184,6 +186,7 @@ def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path
     ):
         with pytest.raises((UsageError, Unmappable)):
             call()
+    assert Shapes(client).old() == {b"m:x": b"1"}
 
 
 VALUED = """

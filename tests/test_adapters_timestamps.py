@@ -84,6 +84,23 @@ def test_due_gives_each_member_of_a_window_once_in_pages_with_inclusive_edges(st
         times.remove_many(ticks, name="a")
 
 
+def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path):
+    source = STAMPS.replace("(field, parse", '(b"m:" + field, parse')
+    tool = tool_for(client, tmp_path, source.replace("(member, format", '(member.removeprefix(b"m:"), format'))
+    init(tool)
+    times = flavour.make("Timestamps", client, module_of(tool))
+    client.raw.hset(OLD, b"y", b"%d" % TICKS)
+    for call in (
+        lambda: times.set(b"x", TICKS, name="a"),
+        lambda: times.set(b"m:x", TICKS, name="a"),
+        lambda: times.set_many({b"x": TICKS}, name="a"),
+        lambda: times.get(b"y", name="a"),  # found before the switch, and after it missing
+    ):
+        with pytest.raises(UsageError, match="changes the names"):
+            call()
+    assert Shapes(client).old() == {b"y": b"%d" % TICKS}
+
+
 def test_a_window_starts_again_when_the_truth_changes_in_it(stamps, client):
     tool, times = stamps
     ticks = {b"s%02d" % n: TICKS + 1000 * n for n in range(20)}

@@ -66,7 +66,9 @@ class MembersCore:
         wires: list[list[bytes]] = []
         for old_name, old_value, wanted in olds:
             name, value = self._family.map_member(pair, old_name, old_value)
-            self._check_name(name if self._origin else old_name, wanted)
+            self._check_name(name, wanted)
+            if self._origin is None:  # by its new name alone, `get` and `remove` would look for another old one
+                self._check_name(old_name, wanted)
             wires.append([old_name, member_to_wire(kinds["old"], old_value), name, member_to_wire(kinds["new"], value)])
         unmoved: list[bytes] = []
         epoch = 0

@@ -73,6 +73,7 @@ class TimestampsCore(MembersCore):
             return Unmoved(answer.epoch)
         entry = read_set([member, raw])[0] if shape == b"new" else Entry(
             *self._family.map_member(pair, old_name, raw), old_name, raw)  # fmt: skip
+        self._check_name(entry.name, member)
         return Found(self.exact(pair, entry), None if expiry < 0 else expiry, answer.epoch)
 
     def exact(self, pair: Pair, entry: Entry) -> int:
