@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import traceback
+from typing import Any
+
 import pytest
 import redis
 from redis.asyncio.retry import Retry as AsyncRetry
@@ -22,12 +26,15 @@ from migrator.adapters.announce import EVERY, Herald
 from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, conduct, deliver
 from migrator.errors import LedgerBackwardsError, RefusedError, UnreachableError
 from migrator.keys import slot_of
+from migrator.moves import KeyMove
+from migrator.moves.family import OneSlot
+from migrator.moves.loader import load
 from migrator.names import Names
 from migrator.scripts import script
 from tests.adapters.flavours import ALL_FOUR, flavour, init, module_of, tool_for
 from tests.proxy import Proxy
 from tests.servers import Place
-from tests.support import KEYS, MEMBERS, put
+from tests.support import KEYS, MEMBERS, put, write
 
 __all__ = ["flavour"]
 GONE = redis.ConnectionError("gone")
@@ -131,6 +138,27 @@ def test_an_error_in_a_later_step_does_not_say_that_the_whole_call_wrote_nothing
         assert end.message.endswith("; steps of this call that were done before it: 2")
         assert str(end) == end.message
     assert "this step wrote nothing" in str(carried_out(paged(), [ok, ok, ok, full]))
+
+
+def test_a_call_names_the_layout_of_its_keys_though_another_thread_learns_of_another(tmp_path, monkeypatch):
+    module = load(write(tmp_path / "m", KEYS)).find("0001")
+    shared = bridge.Bridge(OneSlot(), module, bridge.choose(module, KeyMove, None), Names("migrator"))
+    pairs = [shared.pair({"id": id}) for id in ("a", "b")]
+    keys: dict[Any, list[tuple[bytes, ...]]] = {
+        "old": [(p.old,) for p in pairs],
+        "both": [(p.old, p.new) for p in pairs],
+        "last": [(p.old, p.new, shared.family.retired(p)) for p in pairs],
+        "new": [(p.new,) for p in pairs],
+    }
+    learnt = itertools.cycle(keys)
+    monkeypatch.setattr(bridge.Bridge, "_layout", property(lambda _: next(learnt)), raising=False)
+    seen = set()
+    for _ in range(8):
+        call = next(shared.ask_beside(pairs[0].old, (b"first",), pairs, "adapter_jobs_claim", (), writes=True))
+        assert isinstance(call, Call)
+        assert list(call.keys[2:]) == [key for names in keys[call.args[0]] for key in names]
+        seen.add(call.args[0])
+    assert seen == set(keys)
 
 
 def test_a_lost_read_is_sent_once_more_and_a_lost_write_is_not():

@@ -93,10 +93,11 @@ class Bridge:
         """
         patience, rounds = Patience(), 0
         while True:
+            layout = self._layout  # another thread may set it: keys of one go with the name of no other
             keys = [self._marker(key), *first]
             for pair in pairs:
-                keys += self._keys(pair)
-            reply = yield Call(script(name), keys, (self._layout, *self._head, *args), writes)
+                keys += self._keys(pair, layout)
+            reply = yield Call(script(name), keys, (layout, *self._head, *args), writes)
             if reply[0] == b"try-again":
                 yield from patience.wait("a slot is on the move")
                 # It may be that we name more keys than the phase needs. The marker is one key: it can be asked.
@@ -149,12 +150,12 @@ class Bridge:
     def _marker_in(self, slot: int) -> bytes:
         return self.names.marker(self.id, self._slots.slot_tag(slot))
 
-    def _keys(self, pair: Pair) -> tuple[bytes, ...]:
-        if self._layout == "old":
+    def _keys(self, pair: Pair, layout: str) -> tuple[bytes, ...]:
+        if layout == "old":
             return (pair.old,)
-        if self._layout == "both":
+        if layout == "both":
             return (pair.old, pair.new)
-        if self._layout == "last":
+        if layout == "last":
             return (pair.old, pair.new, self.family.retired(pair))
         return (pair.old,) if self.family.same_name else (pair.new,)
 
