@@ -119,17 +119,12 @@ def test_an_error_in_a_later_step_does_not_say_that_the_whole_call_wrote_nothing
     def paged():
         for _ in range(3):
             yield Call(script("adapter_open"), (b"k",), (), writes=False)
-            yield Call(script("adapter_put"), (b"k",), (), writes=True)
+            yield Call(script("adapter_members_set"), (b"k",), (), writes=True)
         return "all"
 
-    def in_two_steps():
-        yield Call(script("adapter_get"), (b"k",), (), writes=True)
-        yield Call(script("adapter_put"), (b"k",), (), writes=True)
-
-    ok, full = [b"ok"], ResponseError("OOM no")
+    ok, full = said([1]), ResponseError("OOM no")
     assert carried_out(paged(), [ok] * 6) == "all"
     assert "and nothing was written" in str(carried_out(paged(), [ok, full]))
-    assert "and nothing was written" in str(carried_out(in_two_steps(), [ok, full]))
     assert "and nothing was written" in str(carried_out(paged(), [ok, [b"try-again"], ok, full]))
     for error in (full, Lost(GONE, sent=True), ResponseError("NOPERM no")):
         end = carried_out(paged(), [ok, ok, ok, ok, ok, error])
@@ -138,6 +133,43 @@ def test_an_error_in_a_later_step_does_not_say_that_the_whole_call_wrote_nothing
         assert end.message.endswith("; steps of this call that were done before it: 2")
         assert str(end) == end.message
     assert "this step wrote nothing" in str(carried_out(paged(), [ok, ok, ok, full]))
+
+
+def said(*words):
+    """The reply of a script that ran."""
+    return [b"ok", b"expanded", b"1", *words]
+
+
+@pytest.mark.parametrize(
+    ("name", "did", "did_nothing"),
+    [
+        ("put", [said(b"written")], [said(b"unmoved"), [b"layout", b"both"]]),
+        ("delete", [said(b"removed")], [said(b"none"), said(b"unmoved")]),
+        ("members_set", [said([0, 1])], [said([0, 0])]),
+        ("members_remove", [said([2, 1])], [said([0, 2])]),
+        ("jobs_claim", [said(2, 1, None, 1, b"head")],
+         [said(0, 0, None, 2, b"done", b"head"), said(0, 0, [b"head", b"old", [b"{}"], b"1"], 1, b"head"),
+          said(1, 1, None, 0)]),
+        ("jobs_do", [said(b"1", b"done", [b"Id", b"1"])],
+         [said(b"1", b"read", b"old", [b"{}"], None), said(b"1", b"WRONG_STATUS", None), said(b"1", b"none", None)]),
+        ("jobs_commit", [said(b"done")], [said(b"retry"), said(b"unmoved")]),
+        ("jobs_shelve", [said(b"done")], [said(b"retry")]),
+        ("jobs_delete", [said(b"done")], [said(b"none"), said(b"unmoved")]),
+        ("jobs_aside", [said(1)], [said(0)]),
+    ],
+)  # fmt: skip
+def test_steps_that_did_nothing_are_not_counted_as_done(name, did, did_nothing):
+    def in_two_steps():
+        yield Call(script(f"adapter_{name}"), (b"k",), (), writes=True)
+        yield Call(script("adapter_jobs_claim"), (b"k",), (), writes=True)
+
+    for reply in did_nothing:
+        end = carried_out(in_two_steps(), [reply, ResponseError("OOM no")])
+        assert "and nothing was written" in end.message, reply
+        assert "before it" not in end.message, reply
+    for reply in did:
+        end = carried_out(in_two_steps(), [reply, ResponseError("OOM no")])
+        assert end.message.endswith("; steps of this call that were done before it: 1"), reply
 
 
 def test_a_call_names_the_layout_of_its_keys_though_another_thread_learns_of_another(tmp_path, monkeypatch):

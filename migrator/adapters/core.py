@@ -130,32 +130,42 @@ class Patience:
 def conduct(steps: Steps[R], announcement: Call | None = None) -> Acts[R]:
     """Carries out a method; an announcement that is due goes first, and does not matter if it fails.
 
-    An error of a method that had carried out steps of the same kind before says so."""
+    An error of a method that had done something in earlier steps says so."""
     patience = None
     if announcement is not None:
         patience = Patience()  # what the announcement takes is the first call's time too
         with suppress(MigratorError):
             yield from deliver(announcement, Patience(0))
     reply: Reply = None
-    name, written = "", dict[str, int]()
+    done = 0
     while True:
         try:
             step = steps.send(reply)
             if isinstance(step, Pause):
                 reply = yield step
                 continue
-            name = step.script.name if step.writes else name
             reply = yield from deliver(step, patience or Patience())
-        except StopIteration as done:
-            result: R = done.value
+        except StopIteration as end:
+            result: R = end.value
             return result
         except MigratorError as error:
-            if name in written:
-                _tell_before(error, written[name])
+            if done:
+                _tell_before(error, done)
             raise
-        if step.writes and reply[0] == b"ok":
-            written[name] = written.get(name, 0) + 1
+        if step.writes and reply[0] == b"ok" and _did_something(step.script.name, reply[3:]):
+            done += 1
         patience = None
+
+
+def _did_something(name: str, said: Sequence[Reply]) -> bool:
+    """Whether a script that writes says that it did, behind phase and epoch."""
+    if name in ("adapter_members_set", "adapter_members_remove"):
+        return 1 in said[0]
+    if name == "adapter_jobs_claim":  # heads dealt with, and those of them that stay
+        return bool(said[0] > said[1])
+    if name == "adapter_jobs_do":  # the time comes first
+        return bool(said[1] == b"done")
+    return said[0] in (b"done", b"written", b"removed", 1)
 
 
 def _tell_before(error: MigratorError, steps: int) -> None:
