@@ -11,7 +11,7 @@ from migrator import adapters
 from migrator.errors import LedgerBackwardsError, RefusedError, UsageError
 from migrator.moves.loader import load
 from migrator.names import Names
-from tests.adapters.flavours import flavour, init, module_of, stop_at_contracted, through, tool_for
+from tests.adapters.flavours import ALL_FOUR, flavour, init, module_of, stop_at_contracted, through, tool_for
 from tests.servers import Place, Server, binary
 from tests.support import KEYS, MEMBERS, SAME_NAME, all_keys, modules_of, picture, put, write
 
@@ -177,6 +177,40 @@ def test_an_adapter_that_may_not_run_scripts_is_refused(flavour, tmp_path):
         with pytest.raises(RefusedError, match="this user may not") as caught:
             flavour.adapt("Records", flavour.client(place, username="app", password="pw"), module_of(tool))
         assert "+@scripting" in caught.value.next
+
+
+def test_a_database_that_is_not_there_is_refused(flavour, server, tmp_path):
+    tool = tool_for(server, tmp_path, KEYS)
+    init(tool)
+    with pytest.raises(RefusedError, match="refuses the connection, and nothing was written: ") as caught:
+        flavour.adapt("Records", flavour.client(server, db=99), module_of(tool))
+    assert "the database" in caught.value.next
+
+
+@ALL_FOUR
+def test_a_refusal_while_a_connection_is_opened_anew_is_no_outcome_of_a_write(flavour, client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    init(tool)
+    nodes = getattr(client.behind, "nodes", [client.behind])
+    for node in nodes:
+        node.command("ACL", "SETUSER", "app", "on", ">pw-of-app", "~*", "&*", "+@all")
+    try:
+        login = {"username": "app", "password": "pw-of-app", "client_name": "application"}
+        records = flavour.adapt("Records", flavour.client(client, **login), module_of(tool))
+        records.put({b"text": b"1"}, id="a")
+        for node in nodes:
+            node.command("ACL", "SETUSER", "app", "-client")
+            node.command("CLIENT", "KILL", "USER", "app")
+        flavour.idle()
+        with pytest.raises(RefusedError, match="refuses the connection, and nothing was written: ") as caught:
+            records.put({b"text": b"2"}, id="a")
+        assert "pw-of-app" not in str(caught.value)
+        for node in nodes:
+            node.command("ACL", "SETUSER", "app", "+client")
+        assert records.get(id="a").value[b"text"] == b"1"
+    finally:
+        for node in nodes:
+            node.command("ACL", "DELUSER", "app")
 
 
 def test_in_contracted_the_first_touch_takes_the_old_record_out_of_the_way(flavour, client, tmp_path, monkeypatch):

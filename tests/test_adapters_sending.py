@@ -70,6 +70,7 @@ def sends(asked):
         MovedError("7 127.0.0.1:1"), AskError("7 127.0.0.1:2"), NoScriptError("no"), ResponseError("LOADING x"),
         ResponseError("ERR Error running script: @user_script:7: -READONLY You can't write"),
         redis.ReadOnlyError("x"), redis.exceptions.ClusterDownError("x"), Lost(GONE, sent=False),
+        Lost(ResponseError("MASTERDOWN x"), sent=False),
     ],
     ids=repr,
 )  # fmt: skip
@@ -210,12 +211,20 @@ def test_refusals_that_do_not_mend_are_said_at_once():
         (OutOfMemoryError("command not allowed"), RefusedError, "nothing was written"),
         (ResponseError("NOPERM no"), RefusedError, "nothing was written"),
         (Lost(AuthenticationError("no"), sent=False), UnreachableError, "nothing was written"),
+        (Lost(ResponseError("DB index is out of range"), sent=False), RefusedError, "nothing was written: DB index"),
         (ResponseError("ERR ACL failure in script: no"), UncertainError, "in part"),
         (ResponseError("ERR what"), UncertainError, "in part"),
     ):
         asked, end = outcome([refusal], writes=True)
         assert (type(end), len(sends(asked))) == (kind, 1)
         assert says in str(end)
+
+
+def test_a_refusal_while_connecting_does_not_tell_the_password():
+    echo = "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'app' 'pw-of-app' "
+    _, end = outcome([Lost(ResponseError(echo), sent=False)], writes=True)
+    assert "pw-of-app" not in "".join(traceback.format_exception(end))
+    assert str(end) == "Redis refuses the connection, and nothing was written: unknown command 'HELLO'"
 
 
 def test_where_asking_is_refused_that_is_told_unless_the_script_ran_all_the_same():

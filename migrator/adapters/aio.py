@@ -60,7 +60,7 @@ class AsyncDriver:
         try:
             home = await self._home(act)
             connection = home.acquire_connection() if self.cluster else await _take(home)
-        except (*LOST, RedisClusterException) as error:
+        except (*LOST, RedisClusterException, ResponseError) as error:
             return Lost(error, sent=False)
         sent = False
         commands, replies = act.commands(), list[Reply]()
@@ -73,7 +73,7 @@ class AsyncDriver:
                 replies.append(await _reply(connection))
             return act.outcome(replies)
         except ResponseError as error:
-            return error  # while it connected
+            return Lost(error, sent=False)  # while it connected
         except redis.BusyLoadingError as error:
             await connection.disconnect(nowait=True)
             return Lost(error, sent=sent and len(replies) < len(commands) - 1)

@@ -93,7 +93,7 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No reply came; `sent` says whether the server can have got the call."""
+    """No reply came; `sent` says whether the server can have got the call. A ResponseError came while connecting."""
 
     error: Exception
     sent: bool
@@ -214,6 +214,13 @@ def _once_more(call: Call, lost: Lost, again: bool) -> bool:
         raise UnreachableError(
             f"Redis does not let us in, and nothing was written: {error}", next="check the user and the password"
         ) from error
+    if isinstance(error, ResponseError) and not _ran_nothing(error):
+        # Its arguments may be the password, so the error itself is not shown, nor chained to this one.
+        text = str(error).partition(", with args")[0]
+        raise RefusedError(
+            f"Redis refuses the connection, and nothing was written: {text}",
+            next="check the database and the other options of the client, and what its user may do while it connects",
+        )
     if not lost.sent:
         return again
     if call.writes:

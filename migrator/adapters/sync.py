@@ -62,7 +62,7 @@ class Driver:
         try:
             pool = self._pool(act)
             connection = self._take(pool)
-        except (*LOST, RedisClusterException) as error:
+        except (*LOST, RedisClusterException, ResponseError) as error:
             return Lost(error, sent=False)
         commands, replies = act.commands(), list[Reply]()
         try:
@@ -72,7 +72,7 @@ class Driver:
                 replies.append(_reply(connection))
             return act.outcome(replies)
         except ResponseError as error:
-            return error  # while it connected
+            return Lost(error, sent=False)  # while it connected
         except redis.BusyLoadingError as error:
             connection.disconnect()
             return Lost(error, sent=len(replies) < len(commands) - 1)
