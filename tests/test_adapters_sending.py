@@ -449,6 +449,29 @@ def test_adapters_announce_themselves_with_their_calls(flavour, client, tmp_path
     assert not client.raw.exists(name)
 
 
+def test_a_new_instance_takes_some_off_that_were_not_seen_for_an_hour(every_server):
+    raw, name = every_server.raw, Names("migrator").adapters
+
+    def announce(instance):
+        return raw.eval(script("adapter_announce").text, 1, name, instance, b'{"id":"0001_first"')
+
+    def old():
+        return sum(instance.startswith(b"old") for instance in raw.hkeys(name))
+
+    now, hour = announce("first"), 3_600_000
+    lately = {f"seen{number}": f'{{"last_seen":{now - hour + 60_000}}}' for number in range(3)}
+    long_ago = {f"old{number}": f'{{"last_seen":{now - hour - 1}}}' for number in range(300)}
+    raw.hset(name, mapping=lately | long_ago)
+    announce("first")
+    assert old() == 300  # only a new one looks, and at few
+    announce("second")
+    assert 280 <= old() <= 285
+    raw.hdel(name, *list(long_ago)[10:])
+    announce("third")
+    assert old() == 0
+    assert {one.decode() for one in raw.hkeys(name)} == {"first", "second", "third", *lately}
+
+
 def _on(client, key):
     return {"target_nodes": client.raw.get_node_from_key(key)} if client.kind == "cluster" else {}
 

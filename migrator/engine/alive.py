@@ -14,7 +14,7 @@ _WINDOW = f"{ALIVE_MS // 1000} s"
 
 
 def adapters_of(run: Run) -> list[Announced]:
-    """The instances of this migration seen in the last day, the last seen first."""
+    """The instances of this migration that are still known, the last seen first."""
     now = server_ms(run.client, run.names)
     return [one for one in read_announced(run.client, run.names, now) if one.id == run.id]
 

@@ -55,6 +55,6 @@ def announced(fields: Mapping[bytes, bytes], now_ms: int) -> list[Announced]:
 
 
 def read_announced(client: Client, names: Names, now_ms: int) -> list[Announced]:
-    """All that were seen in the last day, of every migration."""
+    """All that were seen in the last hour, and what of the older ones is still there, of every migration."""
     flat = client.one(names.adapters, "HGETALL", names.adapters)
     return announced(dict(zip(flat[::2], flat[1::2], strict=True)), now_ms)
