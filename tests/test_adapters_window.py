@@ -14,9 +14,10 @@ from migrator.errors import RefusedError, UnreachableError, UsageError
 from migrator.keys import slot_of
 from migrator.scripts import script
 from tests.adapters.flavours import flavour, init, module_of, tool_for
+from tests.adapters.jobs import Raw, jobs_tool
 from tests.proxy import Hold, Proxy
 from tests.servers import Place, Server, binary, wait_for
-from tests.support import Tool
+from tests.support import Tool, put
 from tests.test_adapters_members import OLD
 from tests.test_adapters_timestamps import STAMPS, TICKS
 
@@ -43,15 +44,15 @@ class Reads:
 
     def __init__(self, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         bridge = adapter._core.bridge
-        self._ask, self.scripts = bridge.ask, list[str]()
+        self._ask, self.scripts = bridge.ask_beside, list[str]()
         self.before: Callable[[int], None] = lambda number: None
         self.after: Callable[[Any], None] = lambda answer: None
-        monkeypatch.setattr(bridge, "ask", self._seen)
+        monkeypatch.setattr(bridge, "ask_beside", self._seen)
 
-    def _seen(self, pair: Any, name: str, args: Any, **how: Any) -> Any:
+    def _seen(self, key: bytes, first: Any, pairs: Any, name: str, args: Any, **how: Any) -> Any:
         self.scripts.append(name)
         self.before(len(self.scripts))
-        answer = yield from self._ask(pair, name, args, **how)
+        answer = yield from self._ask(key, first, pairs, name, args, **how)
         self.after(answer)
         return answer
 
@@ -239,6 +240,25 @@ def test_a_scan_begins_again_where_another_process_answers(flavour, tmp_path, mo
     assert reading(adapter, what) == whole(ticks, what)
 
 
+def jobs_aside(place: Place, tmp_path: Any, number: int) -> tuple[Tool, set[bytes]]:
+    """A move of jobs, and so many that were set aside."""
+    tool = jobs_tool(place, tmp_path)
+    init(tool)
+    aside = {b"junk%05d" % n: b"junk %d 1000" % n for n in range(number)}
+    put(place, Raw(place).aside_key, aside)
+    return tool, set(aside)
+
+
+def test_what_was_set_aside_is_told_whole_where_another_process_answers(flavour, restarted, tmp_path, monkeypatch):
+    place, change = restarted
+    tool, aside = jobs_aside(place, tmp_path, 4000)
+    jobs = flavour.make("Jobs", place, module_of(tool))
+    reads = Reads(jobs, monkeypatch)
+    reads.before = lambda number: change() if number == 4 else None
+    assert {one.member for one in jobs.set_aside()} == aside
+    assert len(reads.scripts) > 10  # begun again
+
+
 @pytest.fixture
 def no_info(every_server: Place) -> Iterator[dict[str, str]]:
     """The login of a user who may do all but INFO."""
@@ -262,6 +282,20 @@ def test_where_info_is_denied_a_collection_is_read_in_one_step(flavour, every_se
             reading(adapter, what)
         assert caught.value.next == "grant +info in the ACL"
         monkeypatch.setattr("migrator.adapters.window._AT_ONCE", 2500)
+
+
+def test_where_info_is_denied_what_was_set_aside_is_told_in_one_step(
+    flavour, every_server, no_info, tmp_path, monkeypatch
+):
+    tool, aside = jobs_aside(every_server, tmp_path, 2500)
+    jobs = flavour.adapt("Jobs", flavour.client(every_server, **no_info), module_of(tool))
+    reads = Reads(jobs, monkeypatch)
+    assert {one.member for one in jobs.set_aside()} == aside
+    assert reads.scripts == ["adapter_jobs_aside"]
+    monkeypatch.setattr("migrator.adapters.window._AT_ONCE", 2499)
+    with pytest.raises(RefusedError, match="nothing was written") as caught:
+        jobs.set_aside()
+    assert caught.value.next == "grant +info in the ACL"
 
 
 def test_a_scan_that_finds_another_process_each_time_is_given_up(flavour, server, tmp_path, monkeypatch):

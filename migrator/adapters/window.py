@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from migrator.adapters.bridge import Answer, Bridge
 from migrator.adapters.core import Steps
+from migrator.client import Arg
 from migrator.errors import RefusedError, Unmappable, UnreachableError
 from migrator.moves.family import Pair
 from migrator.moves.values import MemberValue, member_from_wire, members_from_page
@@ -22,7 +23,7 @@ from migrator.records.scores import format_score
 
 R = TypeVar("R")
 
-SCAN_PAGE = 500
+_SCAN_PAGE = 500
 _AT_ONCE = 20_000  # members read in one step where the process cannot be known: some 50 ms of the server
 _TIMES = 5  # that a walk begins, in all
 
@@ -41,8 +42,13 @@ class Entry:
 def ask_window(
     bridge: Bridge, pair: Pair, cursor: int, order: str, low: float, high: float, limit: int
 ) -> Steps[Answer]:
-    args = (cursor, SCAN_PAGE, _AT_ONCE, order, format_score(low), format_score(high), limit)
+    args = (*page_from(cursor), order, format_score(low), format_score(high), limit)
     return (yield from bridge.ask(pair, "adapter_window", args, writes=False))
+
+
+def page_from(cursor: int) -> tuple[Arg, ...]:
+    """What scripts that scan want to know."""
+    return cursor, _SCAN_PAGE, _AT_ONCE
 
 
 def read_set(flat: Sequence[bytes]) -> list[Entry]:
@@ -64,25 +70,23 @@ def anew(walk: Callable[[], Steps[R]]) -> Steps[R]:
     )
 
 
-def scan_old(
-    bridge: Bridge, pair: Pair, first: Answer, low: float, high: float, take: Callable[[list[Entry]], object]
+def scan(
+    ask: Callable[[int], Steps[Answer]], key: bytes, first: Answer, take: Callable[[Sequence[bytes]], object]
 ) -> Steps[None]:
-    """Gives `take` every old member inside the window, a page at a time, from the first page on; HSCAN may give one
-    twice. Raises ScanMovedError, and RefusedError where INFO is denied and there are too many."""
+    """Gives `take` each page of a collection, flat, from the first one on; HSCAN may give a member twice. `ask`: the
+    page at a cursor. Raises ScanMovedError, and RefusedError where INFO is denied and there are too many."""
     answer = first
     while True:
-        members = members_from_page(bridge.family.kinds["old"], answer.rest[2])
-        take([entry for entry in _mapped(bridge, pair, members) if low <= entry.score <= high])
+        take(answer.rest[2])
         cursor = int(answer.rest[1])
         if cursor == 0:
             return
         if not answer.rest[3]:
             raise RefusedError(
-                f"{pair.old!r} is read in many steps, and this user may not ask which process answers; nothing was "
-                "written",
+                f"{key!r} is read in many steps, and this user may not ask which process answers; nothing was written",
                 next="grant +info in the ACL",
             )
-        answer = yield from ask_window(bridge, pair, cursor, "up", low, high, 0)
+        answer = yield from ask(cursor)
         if _truth(answer) != _truth(first):
             raise ScanMovedError
 
@@ -90,6 +94,21 @@ def scan_old(
 def _truth(answer: Answer) -> tuple[object, ...]:
     """Where a page comes from: the epoch, the shape, the process."""
     return (answer.epoch, answer.rest[0], *answer.rest[3:])
+
+
+def scan_old(
+    bridge: Bridge, pair: Pair, first: Answer, low: float, high: float, take: Callable[[list[Entry]], object]
+) -> Steps[None]:
+    """Gives `take` every old member inside the window, a page at a time; otherwise the same as `scan`."""
+
+    def ask(cursor: int) -> Steps[Answer]:
+        return ask_window(bridge, pair, cursor, "up", low, high, 0)
+
+    def page(flat: Sequence[bytes]) -> None:
+        members = members_from_page(bridge.family.kinds["old"], flat)
+        take([entry for entry in _mapped(bridge, pair, members) if low <= entry.score <= high])
+
+    yield from scan(ask, pair.old, first, page)
 
 
 def _mapped(bridge: Bridge, pair: Pair, members: Iterable[tuple[bytes, MemberValue]]) -> list[Entry]:

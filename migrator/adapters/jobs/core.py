@@ -24,6 +24,7 @@ from migrator.adapters.jobs.model import (
 )
 from migrator.adapters.jobs.rules import Changed, Operation
 from migrator.adapters.outcomes import UnfitError
+from migrator.adapters.window import anew, page_from, scan
 from migrator.client import Arg
 from migrator.errors import Unmappable, UsageError
 from migrator.moves import KeyMove
@@ -194,14 +195,16 @@ class JobsCore:
         return done.job if isinstance(done, Done) else done.code.value
 
     def set_aside(self) -> Steps[list[SetAside]]:
-        flat: dict[bytes, bytes] = {}
-        cursor: Arg = 0
-        while True:
-            answer = yield from self.ask((), "adapter_jobs_aside", ("page", cursor), writes=False)
-            cursor, page = answer.rest
-            flat |= from_items("hash", page)
-            if int(cursor) == 0:
-                return read_aside(flat)
+        def ask(cursor: int) -> Steps[Answer]:
+            return self.ask((), "adapter_jobs_aside", ("page", *page_from(cursor)), writes=False)
+
+        def walk() -> Steps[list[SetAside]]:
+            found: dict[bytes, bytes] = {}
+            first = yield from ask(0)
+            yield from scan(ask, self.indexes[2], first, lambda page: found.update(from_items("hash", page)))
+            return read_aside(found)
+
+        return (yield from anew(walk))
 
     def put_back(self, member: bytes) -> Steps[bool]:
         answer = yield from self.ask((), "adapter_jobs_aside", ("back", member), writes=True)
