@@ -186,6 +186,49 @@ def test_a_job_claimed_anew_while_recovery_looks_is_not_taken_from_its_worker(cl
 
 
 @CROSSED
+def test_a_job_behind_one_that_was_claimed_anew_meanwhile_is_recovered(client, tool, jobs, raw, monkeypatch):
+    monkeypatch.setattr(core, "_STUCK_PAGE", 1)
+    for through_step in (None, "switch", "contract"):
+        if through_step:
+            tool.apply(through=through_step)
+        for number in (1, 2):
+            jobs.create(guid(number), "n")
+        first = jobs.claim_job(guid(1), WORKER).job
+        jobs.claim_job(guid(2), WORKER)
+        client.raw.zadd(raw.running_key, {guid(1): 1, guid(2): 2})
+        held = Paused(jobs, jobs._core.recover(3600.0, 0, 10))
+        assert held.step() is None
+        jobs.fail(first, "gives it back", retry_in=0)
+        again = jobs.claim_job(guid(1), OTHER).job
+        assert [job.id for job in held.rest()] == [guid(2)], through_step
+        assert jobs.get(guid(1)).job == again
+        for number in (1, 2):
+            jobs.delete(guid(number))
+
+
+@CROSSED
+def test_recovery_ends_where_jobs_are_listed_as_stuck_and_then_are_not(jobs, monkeypatch):
+    """As after a clock that goes back and forth."""
+    monkeypatch.setattr(core, "_STUCK_PAGE", 2)
+    listed = [guid(number).encode() for number in range(1, 6)]
+    steps, answer = jobs._core.recover(3600.0, 0, 10), [b"1", b"NOT_STUCK", None]
+
+    def recovered():
+        call = next(steps)
+        for _ in range(30):
+            stays, page = call.args[-2:]
+            said = [listed[stays : stays + page]] if call.script.name == "adapter_jobs_stuck" else answer
+            try:
+                call = steps.send([b"ok", b"contracted", b"1", *said])
+            except StopIteration as done:
+                return done.value
+        return pytest.fail("it goes on")
+
+    found = recovered()
+    assert (found, found.passed_over) == ([], [])
+
+
+@CROSSED
 def test_a_head_that_was_put_right_meanwhile_is_not_set_aside(client, tool, jobs, raw):
     client.raw.set(raw.key(guid(1)), b'{"id":"cut')
     client.raw.zadd(raw.queue_key, {guid(1): 1})

@@ -167,6 +167,7 @@ class JobsCore:
     def recover(self, seconds: float, retry_ms: int, limit: int) -> Steps[Recovered]:
         """Pass by pass over those in progress for so long; what stays in the index is passed over."""
         operation, found, stays = rules.recover(seconds, retry_ms), Recovered(), 0
+        late: set[bytes] = set()
         while len(found) < limit:
             page = min(_STUCK_PAGE, limit - len(found))
             answer = yield from self.ask((), "adapter_jobs_stuck", (repr(seconds), stays, page), writes=False)
@@ -174,6 +175,8 @@ class JobsCore:
                 done = yield from self._recover_one(member, operation)
                 if isinstance(done, Job):
                     found.append(done)
+                elif done == Code.NOT_STUCK.value and member not in late:
+                    late.add(member)  # begun anew meanwhile, it is not among them; it stays if it comes a second time
                 elif done not in _GONE:
                     stays += 1
                     if done != Code.NOT_STUCK.value:
