@@ -40,14 +40,14 @@ def as_png(rows: Sequence[dict[str, Any]], machine: str, path: Path) -> None:
     found = panels(rows)
     columns = 2
     height = -(-len(found) // columns)
-    figure, axes = pyplot.subplots(height, columns, figsize=(11, 1.5 * height + 0.6), squeeze=False)
+    figure, axes = pyplot.subplots(height, columns, figsize=(12, 1.7 * height + 0.6), squeeze=False)
     for axis in axes.flat[len(found) :]:
         axis.set_axis_off()
     for axis, (title, unit, bars) in zip(axes.flat, found, strict=False):
         names, values = [name for name, _ in bars], [value for _, value in bars]
         drawn = axis.barh(names, values, color=[COLOURS.get(name, "#95a5a6") for name in names])
         axis.bar_label(drawn, fmt="{:,.1f}", padding=3, fontsize=8)
-        axis.set_title(f"{title}, {unit}", fontsize=9, loc="left")
+        axis.set_title(f"{title}\n{unit}", fontsize=8, loc="left")
         axis.set_xlim(0, max(values) * 1.2)
         axis.set_xticks([])
         axis.tick_params(labelsize=8)
