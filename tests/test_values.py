@@ -90,6 +90,7 @@ def test_a_key_of_every_kind_goes_there_and_back_with_its_expiry(client, tmp_pat
     assert picture(client) == before
 
 
+MEMBER_MOVE = MOVE.replace("KeyMove", "MemberMove").replace("lambda key, value", "lambda key, name, value")
 MEMBER_KINDS = {
     "set to hash": ('"set"', '"hash"', "(name, b'')", "(name, None)", {b"a", b"b"}),
     "zset to set": ('"zset"', '"set"', "(b'%s %r' % (name, value), None)",
@@ -101,8 +102,7 @@ MEMBER_KINDS = {
 
 @pytest.mark.parametrize("kinds", MEMBER_KINDS.values(), ids=MEMBER_KINDS)
 def test_members_of_every_kind_go_there_and_back_with_the_expiry(client, tmp_path, kinds):
-    source = MOVE.replace("KeyMove", "MemberMove").replace("lambda key, value", "lambda key, name, value")
-    tool = tool_for(client, tmp_path, source.format(*kinds, "new"))
+    tool = tool_for(client, tmp_path, MEMBER_MOVE.format(*kinds, "new"))
     put(client, b"{t}:old:a", kinds[4], px=600_000)
     before = picture(client)
     tool.apply(through="contract")
@@ -110,6 +110,26 @@ def test_members_of_every_kind_go_there_and_back_with_the_expiry(client, tmp_pat
     assert (after.type, after.expires) == (kinds[1].strip('"'), before[b"{t}:old:a"].expires)
     assert tool.rollback(to="pending") == "pending"
     assert picture(client) == before
+
+
+WHOLE_SCORES = {
+    "members": MEMBER_MOVE.format('"hash"', '"zset"', "(name, int(value))", "(name, b'%d' % value)", None, "new"),
+    "keys": MOVE.format('"hash"', '"zset"', "{n: int(v) for n, v in value.items()}", "{b'a': b'1'}", None, "new"),
+}
+
+
+@pytest.mark.parametrize("source", WHOLE_SCORES.values(), ids=WHOLE_SCORES)
+def test_a_whole_number_is_the_score_that_redis_makes_of_it_or_is_told(client, tmp_path, source):
+    tool = tool_for(client, tmp_path, source)
+    put(client, b"{t}:old:a", {b"a": b"%d" % (2**53 + 1)})
+    put(client, b"{t}:old:huge", {b"a": b"1" + b"0" * 309})
+    tool.apply(exit=32)
+    [record] = Shell(client, tool.directory)("quarantine", "list", "0001")["records"]
+    reason = "the mapping returned a score that is too large for a zset"
+    assert (record["key"], record["reason"]) == ("{t}:old:huge", reason)
+    assert client.raw.zscore(b"{t}:new:a", "a") == 2.0**53
+    found = tool.verify()
+    assert (found.different, found.unreadable) == (0, 1)
 
 
 def test_a_record_that_maps_to_nothing_is_gone_after_contract_and_back_after_the_rollback(client, tmp_path):

@@ -261,6 +261,7 @@ class Family:
 
 
 _NAME = itemgetter(0)  # of a member
+_ONLY_FLOATS = frozenset({float})
 _LIKE: dict[Kind, type] = {"zset": float, "hash": bytes, "set": type(None)}
 
 
@@ -281,6 +282,9 @@ def _sound(kind: Kind, value: Value) -> Value:
         raise Unmappable(f"the mapping returned {fault} for a {kind}")
     if kind != "string" and len(value) > MAX_ELEMENTS:
         raise Unmappable(f"too-large: the mapping makes more than {MAX_ELEMENTS:,} elements of one key")
+    # What Redis keeps of a whole number is a double too.
+    if kind == "zset" and not _ONLY_FLOATS.issuperset(map(type, value.values())):
+        return {member: float(score) for member, score in value.items()}
     return value
 
 
@@ -293,4 +297,4 @@ def _entry(
     fault = check_member_value(kind, result[1])
     if fault:
         raise Unmappable(f"the mapping returned {fault} for a {kind}")
-    return (result[0], result[1]), notes
+    return (result[0], float(result[1]) if kind == "zset" else result[1]), notes

@@ -152,7 +152,10 @@ def check_value(kind: Kind, value: Value) -> str:
 
 def check_member_value(kind: Kind, value: MemberValue) -> str:
     if kind == "zset":
-        return "" if isinstance(value, (int, float)) and not math.isnan(value) else "a score that is no number"
+        try:
+            return "" if isinstance(value, (int, float)) and not math.isnan(value) else "a score that is no number"
+        except OverflowError:
+            return "a score that is too large"
     if kind == "hash":
         return "" if isinstance(value, bytes) else "a value that is not bytes"
     return "" if value is None else "a member of a set with a value"
