@@ -109,6 +109,29 @@ def test_a_collection_of_accepted_members_alone_keeps_its_expiry_and_those_of_it
     assert client.raw.execute_command("HGET", key, "bad") == b"soon"
 
 
+ACROSS = """
+from migrator import Keys, MemberMove, Migration
+
+migration = Migration(MemberMove(
+    source=Keys("one:{name}", type="KIND"), target=Keys("two:{name}", type="KIND"),
+    forward=lambda key, name, value: (name, value),
+))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "members"), [("hash", {b"a": b"1"}), ("set", {b"a", b"b"}), ("zset", {b"a": 1.0, b"b": 2.0})]
+)
+def test_members_in_another_slot_are_quarantined_whatever_they_are_members_of(cluster, tmp_path, kind, members):
+    tool = tool_for(cluster, tmp_path, ACROSS.replace("KIND", kind))
+    put(cluster, b"one:a", members)
+    tool.apply(exit=32)
+    listed = Shell(cluster, tool.directory)("quarantine", "list", "0001")["records"]
+    assert {(one["member"], one["reason"].split(":")[0]) for one in listed} == {
+        (name.decode(), "cross-slot") for name in members
+    }
+
+
 def test_a_key_stands_for_all_that_is_listed_of_it(server, tmp_path):
     shell = Shell(server, write(tmp_path / "migrations", MEMBERS))
     for key in (b"{t}:times:a", b"{t}:times:b"):

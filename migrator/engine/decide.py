@@ -14,7 +14,7 @@ from migrator.engine.session import Session
 from migrator.errors import UsageError
 from migrator.ledger import parse_address
 from migrator.models import QuarantinedRecord, QuarantineResult, number_of, show
-from migrator.moves.family import Family, Pair
+from migrator.moves.family import COLLISION, Family, Pair
 
 
 def quarantine_list(session: Session, id: str) -> QuarantineResult:
@@ -99,9 +99,11 @@ def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
         members = read_old(run, family, pair, [member])
         if not members:
             run.quarantine.release(pair, member)
-        elif may_copy:
+            return
+        found = judge_members(run, family, pair, members)
+        if may_copy and all(d.why != COLLISION for d in found):
             copy_members(run, family, FORWARD, pair, members)
-        elif all(d.verdict != "unreadable" for d in judge_members(run, family, pair, members)):
+        elif all(d.verdict != "unreadable" for d in found):
             run.quarantine.release(pair, member)
         return
     if family.by_member:

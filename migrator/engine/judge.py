@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +10,8 @@ from migrator.client import Arg, Command, Reply, checked
 from migrator.engine.copy import FIELD_TTL, breathe, foreign_type
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
-from migrator.moves.family import Family, Member, Pair
-from migrator.moves.values import digest, from_items, member_from_wire
+from migrator.moves.family import COLLISION, Family, Member, Pair
+from migrator.moves.values import ask_words, digest, from_items, member_from_wire
 from migrator.scripts import script
 
 Verdict = Literal["equal", "gone", "ignored", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
@@ -145,6 +145,7 @@ def _judge_read(
     old, new, old_values, new_values, mortal = _read_both(run, family, pair, names, new_names)
     found: list[Difference] = []
     again: list[Member] = []
+    unlike: dict[bytes, Member] = {}  # old members that differ, with the new ones that are there
     for i, ((name, value), raw, got) in enumerate(zip(members, old_values, new_values, strict=True)):
         verdict: Verdict
         if raw is None:
@@ -158,10 +159,35 @@ def _judge_read(
                 again.append(now)
                 continue
             verdict, why = _judge_member(run, family, pair, (name, raw), to, got)
+            if verdict == "different":
+                unlike[name] = new_names[i], member_from_wire(family.kinds["new"], got)
         found.append(Difference(pair, name, verdict, why, new_names[i]))
     if any(d.verdict == "equal" for d in found) and drifts(old[1], new[1]):
         found.append(Difference(pair, None, "ttl_drift", "the expiry differs"))
+    if unlike and family.by_inverse:
+        collided = _collided(run, family, pair, unlike)
+        found = [collided.get(d.member, d) if d.member is not None else d for d in found]
     return found, again
+
+
+def _collided(run: Run, family: Family, pair: Pair, unlike: Mapping[bytes, Member]) -> dict[bytes, Difference]:
+    """Those whose new member comes from another old one that is there too, both read in one script: to copy one would
+    be to lose the other."""
+    rivals = family.origins(pair, list(unlike.values()))
+    _, _, olds, _ = read_members(run, family, pair, [*unlike, *rivals], ())
+    own, others = olds[: len(unlike)], olds[len(unlike) :]
+    found: dict[bytes, Difference] = {}
+    for (name, (new, _)), raw, rival, other in zip(unlike.items(), own, rivals, others, strict=True):
+        if rival == name or raw is None or other is None:
+            continue
+        if _becomes(family, pair, (name, raw), new) and _becomes(family, pair, (rival, other), new):
+            found[name] = Difference(pair, name, *unreadable(run, pair, name, COLLISION, digest([raw])), new)
+    return found
+
+
+def _becomes(family: Family, pair: Pair, old: tuple[bytes, bytes], new: bytes) -> bool:
+    [to] = _map_members(family, pair, [(old[0], member_from_wire(family.kinds["old"], old[1]))])
+    return not isinstance(to, Unmappable) and to[0] == new
 
 
 def _map_members(family: Family, pair: Pair, members: Sequence[Member]) -> list[Member | Unmappable]:
@@ -211,7 +237,10 @@ def _read_both(
     run: Run, family: Family, pair: Pair, names: Sequence[bytes], new_names: Sequence[bytes]
 ) -> tuple[Reply, Reply, list[bytes | None], list[bytes | None], list[int]]:
     if family.fault(pair).startswith("cross-slot"):
-        values = checked(run.client.one(pair.old, "HMGET", pair.old, *names)) if names else []
+        kind = family.kinds["old"]
+        values = checked(run.client.one(pair.old, *ask_words(kind, pair.old, names))) if names else []
+        if kind == "set":
+            values = [b"" if there else None for there in values]
         return [b"none", -2], [b"none", -2], values, [None] * len(new_names), []
     keys = [run.markers.key_for(pair.old), pair.old, pair.new]
     args: list[Arg] = [family.kinds["old"], family.kinds["new"], len(names), *names, *new_names]

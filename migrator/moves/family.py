@@ -17,6 +17,7 @@ from migrator.names import Names
 Side = Literal["old", "new"]
 Entry = tuple[MemberValue, bytes, bytes]  # a member: its value and its name in the new shape, its name in the old
 Member = tuple[bytes, MemberValue]
+COLLISION = "collision: another member maps to the same name"
 
 
 class Slots(Protocol):
@@ -66,6 +67,8 @@ class Family:
         self.mode = "members" if self.by_member else "swap" if self.same_name else "key"
         # Without either, `map_member` has names stay as they are; with one of them, a new name may hold the old value.
         self.keeps_names = isinstance(move, MemberMove) and move.origin is None and move.inverse is None
+        # Then what a new member comes from depends on its value: of two that become it, each looks right by itself.
+        self.by_inverse = isinstance(move, MemberMove) and move.origin is None and move.inverse is not None
         self._staged, self._retired = names.beside("staged", id), names.beside("old", id)
         self._prefix = names.prefix
 
@@ -151,7 +154,7 @@ class Family:
     def map_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
         (new_name, new_value), _ = _entry(self.move.forward, self.move.target.kind, pair.key, name, value)
         if self.origin(pair, new_name, new_value) != name:
-            raise Unmappable("collision: another member maps to the same name")
+            raise Unmappable(COLLISION)
         return new_name, new_value
 
     def map_page(self, pair: Pair, members: Sequence[Member]) -> tuple[list[Entry], list[Member]]:
@@ -218,10 +221,9 @@ class Family:
         on it."""
         origin: Any = self._naming(pair)
         found: list[bytes] = []
-        valued = self.move.inverse is not None and self._named is None
         for name, value in members:
             try:
-                was = origin(name, read(value) if valued else None)
+                was = origin(name, read(value) if self.by_inverse else None)
             except Exception:  # somebody else wrote that member, and `origin` need not know its name
                 was = name
             found.append(was if isinstance(was, bytes) else name)
