@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from migrator.client import connect
-from migrator.engine import copy, dump, forward, rebuild, restore, sweep
-from migrator.engine.copy import MAX_BYTES, TOO_LARGE, write_keys
+from migrator.engine import copy, dump, forward, judge, rebuild, restore, sweep, transactions
+from migrator.engine.copy import BATCH_ITEMS, MAX_BYTES, TOO_LARGE, write_keys
+from migrator.engine.judge import judge_keys
+from migrator.engine.transactions import Transactions
 from migrator.moves.values import MAX_ELEMENTS
 from migrator.phases import markers
 from tests.conftest import _place
@@ -121,6 +124,87 @@ def test_records_of_many_elements_each_are_written_in_calls_of_so_many(server, t
         assert copy.copy_keys(run, family, copy.FORWARD, pairs) == {"scanned": 30, "moved": 30}
     assert calls == [4] * 7 + [2]
     assert write_keys(run, family, copy.FORWARD, []) == []
+
+
+def many_lines(place: Place, tmp_path: Path) -> Tool:
+    """30 short strings, of each of which the mapping makes 2,000 elements."""
+    for number in range(30):
+        put(place, b"{t}:text:%d" % number, b" ".join(b"%d" % n for n in range(2000)))
+    return tool_for(place, tmp_path, LINES)
+
+
+def test_a_transaction_writes_no_more_than_so_many_elements_and_the_rest_goes_the_other_way(
+    server, tmp_path, monkeypatch
+):
+    tool = many_lines(server, tmp_path)
+    written: list[int] = []
+    done = Transactions._done
+
+    def counted(self, ready, answer):
+        written.append(sum(answer))
+        return done(self, ready, answer)
+
+    monkeypatch.setattr(transactions, "BATCH_ITEMS", 5000)
+    monkeypatch.setattr(Transactions, "_done", counted)
+    assert tool.apply(through="backfill").migrations[0].tally.moved == 30
+    assert max(written) == 4000
+    assert {server.raw.scard(b"{t}:set:%d" % number) for number in range(30)} == {2000}
+
+
+def test_suspects_are_read_by_scripts_that_see_no_more_than_so_many_elements(server, tmp_path, monkeypatch):
+    tool = many_lines(server, tmp_path)
+    tool.apply(through="backfill")
+    read: list[int] = []
+    with tool.run() as run:
+        [family] = run.families
+        pairs = [pair for n in range(30) if (pair := family.from_old(b"{t}:text:%d" % n)) is not None]
+
+        def counted(reply):
+            read.append(sum(len(items) for _, _, items, _ in reply[1:]))
+            return reply
+
+        monkeypatch.setattr(judge, "checked", counted)
+        assert [d.verdict for d in judge_keys(run, family, pairs)] == ["equal"] * 30
+    assert sum(read) == 30 * 2001
+    assert max(read) <= BATCH_ITEMS
+
+
+@pytest.mark.parametrize("through", ["backfill", "switch"])
+def test_a_record_that_is_too_large_is_not_read_when_it_is_tried_again(client, tmp_path, small, through):
+    tool = tool_for(client, tmp_path, KEYS)
+    shell = Shell(client, tool.directory)
+    put(client, TEXT, b"a")
+    tool.apply(through=through)
+    put(client, TEXT, b"!" * (small + 1))  # by an application without an adapter
+    tool.apply(through="contract", exit=32)
+    for _ in range(2):
+        [left] = shell("quarantine", "retry", "0001", exit=32)["records"]
+        assert (left["key"], left["reason"]) == ("{t}:text:a", TOO_LARGE)
+    assert client.raw.hget(b"{t}:hash:a", "text") == b"a"
+    client.raw.delete(TEXT)
+    assert shell("quarantine", "retry", "0001")["records"] == []
+
+
+def test_a_target_that_is_too_large_is_adopted_by_pages_and_is_as_it_was_after_a_rollback(
+    client, tmp_path, monkeypatch
+):
+    tool = tool_for(client, tmp_path, KEYS)
+    for names in batched(VALUES["hash"](MAX_ELEMENTS + 1), 5000):
+        put(client, b"{t}:hash:z", dict.fromkeys(names, b"v"))
+    put(client, b"{t}:hash:y", {b"text": b"small"})
+    before = picture(client)
+    Shell(client, tool.directory)("init", "0001", "--at", "pending", "--yes")
+    whole, alone = dump.bounded, list[bytes]()
+
+    def bounded(client, db, kind, names):
+        alone.extend(name for name, _ in names)
+        return whole(client, db, kind, names)
+
+    monkeypatch.setattr(dump, "bounded", bounded)
+    tool.apply(through="expand")
+    assert alone == [b"{t}:hash:y"]
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(client) == before
 
 
 # Grown since the comparison.

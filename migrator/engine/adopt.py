@@ -58,7 +58,7 @@ def _adopt(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, "adopted")
     saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted", run.lease.fence.number)
     for pair in pairs:
-        for line in dump.record(run.client, run.client.db, kind, pair.new, by_member=family.by_member):
+        for line in dump.record(run, kind, pair.new, by_member=family.by_member):
             saving.write(line)
         run.tick()
     saving.finish()

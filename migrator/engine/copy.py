@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from migrator.client import Arg, Command, Reply, ResponseError, checked
+from migrator.client import Arg, Client, Command, Reply, ResponseError, checked
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.keys import Kind
@@ -92,10 +92,10 @@ def key_batches(
     is given.
     """
     kind = family.kinds[side]
-    sizes = _sizes(run, kind, [pair.old if side == "old" else pair.new for pair in pairs])
+    weights = sizes(run.client, kind, [pair.old if side == "old" else pair.new for pair in pairs])
     batch: list[Pair] = []
     weight, most = 0, run.at_once(BATCH_RECORDS, LEAST_RECORDS)
-    for pair, size in zip(pairs, sizes, strict=True):
+    for pair, size in zip(pairs, weights, strict=True):
         if size > MAX_BYTES:
             if too_large is not None:
                 too_large.append(pair)
@@ -109,17 +109,17 @@ def key_batches(
         yield batch
 
 
-def _sizes(run: Run, kind: Kind, names: Sequence[bytes]) -> list[int]:
+def sizes(client: Client, kind: Kind, names: Sequence[bytes]) -> list[int]:
     """What each key counts, in bytes; 0 for what is gone or of another type. One of too many elements is too large."""
-    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(run.client, kind, names)]
+    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(client, kind, names)]
     if kind == "string":
         return counts
     # Where it may not be asked, the number of elements has to do.
-    memory = run.client.each("MEMORY USAGE", names, "SAMPLES", 5)
-    sizes = [reply if isinstance(reply, int) else 0 for reply in memory]
+    memory = client.each("MEMORY USAGE", names, "SAMPLES", 5)
+    found = [reply if isinstance(reply, int) else 0 for reply in memory]
     return [
         MAX_BYTES + 1 if count > MAX_ELEMENTS else max(size, count * _ELEMENT)
-        for size, count in zip(sizes, counts, strict=True)
+        for size, count in zip(found, counts, strict=True)
     ]
 
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Sequence
 
 from migrator.engine import recover
-from migrator.engine.copy import FORWARD, copy_keys
+from migrator.engine.copy import FORWARD, copy_keys, key_batches
 from migrator.engine.copy_members import copy_members
 from migrator.engine.judge import judge_keys, judge_members, read_old
 from migrator.engine.run import Run
@@ -109,7 +109,9 @@ def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
     if family.by_member:
         if run.client.one(pair.old, "TYPE", pair.old).decode() in ("none", family.kinds["old"]):
             run.quarantine.release(pair)
-    elif may_copy:
-        copy_keys(run, family, FORWARD, [pair])
-    elif judge_keys(run, family, [pair])[0].verdict != "unreadable":
-        run.quarantine.release(pair)
+        return
+    for batch in key_batches(run, family, "old", [pair]):  # one that is too large is never read whole, and stays listed
+        if may_copy:
+            copy_keys(run, family, FORWARD, batch)
+        elif judge_keys(run, family, batch)[0].verdict != "unreadable":
+            run.quarantine.release(pair)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from migrator.client import Client, Reply, ResponseError, checked, slot_moved
+from migrator.engine.copy import MAX_BYTES, sizes
+from migrator.engine.run import Run
 from migrator.keys import Kind
 from migrator.moves.values import read_each, scan_words
 from migrator.snapshot.ndjson import Line
@@ -61,9 +63,14 @@ def large(client: Client, db: int, kind: Kind, name: bytes, shown: bytes) -> lis
     return [Line(db, shown, kind, expires, items)] if items else []
 
 
-def record(client: Client, db: int, kind: Kind, name: bytes, *, by_member: bool) -> Iterable[Line]:
-    """One key under its own name: of a MemberMove, of any size; else bounded."""
-    return collection(client, db, kind, name, name) if by_member else bounded(client, db, kind, [(name, name)])
+def record(run: Run, kind: Kind, name: bytes, *, by_member: bool) -> Iterable[Line]:
+    """One key of any size under its own name: of a MemberMove over many lines, else in one."""
+    client, db = run.client, run.client.db
+    if by_member:
+        return collection(client, db, kind, name, name)
+    if sizes(client, kind, [name])[0] > MAX_BYTES:
+        return large(client, db, kind, name, name)
+    return bounded(client, db, kind, [(name, name)])
 
 
 def _gone(reply: Reply) -> bool:

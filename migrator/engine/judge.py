@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
-from migrator.engine.copy import FIELD_TTL, breathe, foreign_type
+from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, breathe, foreign_type, sizes
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.moves.family import COLLISION, Family, Member, Pair
@@ -47,7 +47,30 @@ def _judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Diff
 
 
 def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
-    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new."""
+    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new.
+
+    They may be many, or were weighed by one shape only; a script is given as many as BATCH_BYTES of both allows.
+    """
+    batch: list[Pair] = []
+    weight = 0
+    for pair, size in zip(pairs, _weights(run, family, pairs), strict=True):
+        if batch and weight + size > BATCH_BYTES:
+            yield from _read_pairs(run, family, batch)
+            batch, weight = [], 0
+        batch.append(pair)
+        weight += size
+    yield from _read_pairs(run, family, batch)
+
+
+def _weights(run: Run, family: Family, pairs: Sequence[Pair]) -> list[int]:
+    if len(pairs) < 2:
+        return [0] * len(pairs)
+    olds = sizes(run.client, family.kinds["old"], [pair.old for pair in pairs])
+    news = sizes(run.client, family.kinds["new"], [pair.new for pair in pairs])
+    return [old + new for old, new in zip(olds, news, strict=True)]
+
+
+def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
     groups: dict[int, list[Pair]] = {}
     for pair in pairs:
         # A script may touch one slot only; a record across two is judged as missing there.

@@ -197,13 +197,13 @@ class _OldSaved:
         """Raises RefusedError without a directory to save to."""
         run = self._run
         for family in run.families:
-            kind, db = family.kinds["old"], run.client.db
+            kind = family.kinds["old"]
             for name in dict.fromkeys(d.pair.old for d in found if family.from_old(d.pair.old) is not None):
                 if name in self._collections or run.client.one(name, "TYPE", name).decode() != kind:
                     continue
                 if family.by_member:
                     self._collections.add(name)  # its members come in many batches, and it is saved whole
-                for line in dump.record(run.client, db, kind, name, by_member=family.by_member):
+                for line in dump.record(run, kind, name, by_member=family.by_member):
                     self._into().write(line)
             run.tick()
         if self._into().full:

@@ -108,12 +108,7 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
             kind = run.client.one(key, "TYPE", key).decode() if kinds else ""
             if kind not in kinds:
                 continue
-            lines = (
-                dump.bounded(run.client, run.client.db, kind, [(key, key)])
-                if not family.by_member
-                else dump.collection(run.client, run.client.db, kind, key, key)
-            )
-            for line in lines:
+            for line in dump.record(run, kind, key, by_member=family.by_member):
                 saving.write(line)
             gone.append(key)
         saving.commit()

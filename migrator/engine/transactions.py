@@ -12,13 +12,13 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 from migrator.client import Lanes, Reply, ResponseError, Words, Work, pack_each
-from migrator.engine.copy import FORWARD
+from migrator.engine.copy import BATCH_ITEMS, FORWARD
 from migrator.engine.overlap import ability, overlapped
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import write_words
+from migrator.moves.values import Value, write_words
 from migrator.phases.markers import FIELDS
 
 LANES = 4
@@ -90,27 +90,34 @@ class Transactions:
         self._told.append(Progress({"scanned": len(ready), "moved": len(ready)}))
 
     def _ready(self, batch: list[Pair], replies: list[Reply]) -> list[Ready]:
-        """The records that can be written now."""
+        """The records that can be written now, as many as BATCH_ITEMS allows: of a few bytes the mapping may make
+        thousands of elements."""
         _, watched, marker, there, *answers = replies
         if not self._guard.watches(self._run.id, watched, marker) or there != 0:
             return []
         found = zip(batch, answers[: len(batch)], answers[len(batch) :], strict=True)
-        return [(pair, commands) for pair, text, at in found if (commands := self._commands(pair, text, at))]
+        kind = self._family.kinds["new"]
+        ready: list[Ready] = []
+        room = BATCH_ITEMS
+        for pair, text, at in found:
+            if not (value := self._value(pair, text, at)):
+                continue
+            room -= 1 if kind == "string" else len(value)
+            if room < 0:
+                break
+            write = write_words(kind, pair.new, value)
+            ready.append((pair, [write, ("PEXPIREAT", pair.new, at)] if at != -1 else [write]))
+        return ready
 
-    def _commands(self, pair: Pair, text: Reply, at: Reply) -> list[Words]:
-        """What writes the new shape; nothing where the other way has to look at the record."""
-        mortal = at != -1
+    def _value(self, pair: Pair, text: Reply, at: Reply) -> Value:
+        """The new shape; nothing where the other way has to look at the record."""
         plain = isinstance(text, bytes) and 0 < len(text) < LARGE and isinstance(at, int) and at >= -1
-        if not plain or (mortal and self._expiry == "PTTL") or self._family.fault(pair):
-            return []
+        if not plain or (at != -1 and self._expiry == "PTTL") or self._family.fault(pair):
+            return None
         try:
-            value, _ = self._family.map_key(pair, text)
+            return self._family.map_key(pair, text)[0]
         except Unmappable:
-            return []
-        if not value:
-            return []
-        write = write_words(self._family.kinds["new"], pair.new, value)
-        return [write, ("PEXPIREAT", pair.new, at)] if mortal else [write]
+            return None
 
     def _done(self, ready: list[Ready], answer: Reply) -> list[Ready]:
         """What the transaction wrote: all, or nothing."""
