@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,25 @@ def test_the_later_copy_stays_of_a_key_that_stands_there_twice(server, tmp_path)
     lines = [Line(0, b"l", "list", None, [b"old", b"older"]), string(b"k"), Line(0, b"l", "list", None, [b"new"])]
     into(server, write(tmp_path / "file", *lines))
     assert server.raw.lrange("l", 0, -1) == [b"new"]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Line(0, b"x", "stream", None, [], 0, {}, replace(STREAM, entries=(*STREAM.entries, ("9-1", (b"e", b"f"))),
+                                                         last_id="9-1", entries_added=13)),
+        string(b"x"),
+    ],
+    ids=lambda line: line.kind,
+)  # fmt: skip
+def test_the_later_copy_stays_of_a_stream_that_grew_or_went_meanwhile(server, tmp_path, later):
+    first = Line(0, b"x", "stream", None, [], 0, {}, STREAM)
+    into(server, write(tmp_path / "file", first, string(b"k"), later))
+    if later.kind == "string":
+        assert server.raw.get("x") == b"v"
+        return
+    info = server.raw.xinfo_stream("x")
+    assert (info["last-generated-id"], info["length"]) == (b"9-1", 3)
 
 
 def test_records_whose_time_has_passed_are_counted_and_not_loaded(server, tmp_path):

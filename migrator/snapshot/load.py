@@ -119,13 +119,19 @@ def _existing(client: Client, keys: list[bytes]) -> list[bytes]:
 
 
 def _batches(file: Iterable[Line]) -> Iterator[list[Line]]:
-    batch, size = list[Line](), 0
+    """A stream whose key comes once more ends its batch: what is sent after all else would go to the later copy."""
+    batch, size, streams = list[Line](), 0, set[tuple[int, bytes]]()
     for line in file:
+        if streams and line.part == 0 and (line.db, line.key) in streams:
+            yield batch
+            batch, size, streams = [], 0, set()
         batch.append(line)
         size += weight(line)
+        if line.stream is not None:
+            streams.add((line.db, line.key))
         if size > _BATCH_BYTES or len(batch) >= _BATCH_KEYS:
             yield batch
-            batch, size = [], 0
+            batch, size, streams = [], 0, set()
     if batch:
         yield batch
 
