@@ -308,7 +308,12 @@ def test_values_that_are_none_are_2(server, tmp_path):
     for words in (
         ("status", "--watch"), ("apply", "--rate", "inf"), ("apply", "--max-pause", "-1s"),
         ("apply", "--max-pause", "inf"), ("verify", "0001", "--budget", "-5"), ("verify", "0001", "--foreign", "both"),
-        ("verify", "0001", "--repair", "--foreign", "old"),
+        ("verify", "0001", "--repair", "--foreign", "old"), ("apply", "--rate", "nan"),
+        ("verify", "0001", "--rate", "nan"), ("verify", "0001", "--sample", "nan"),
+        ("verify", "0001", "--budget", "nan"), ("apply", "--max-pause", "nan"),
+        ("snapshot", "take", "s", "--rate", "nan"), ("snapshot", "take", "s", "--rate", "inf"),
+        ("snapshot", "take", "s", "--sample", "nan%"), ("rehearse", "--snapshot", "s", "--kill-every", "nan"),
+        ("status", "--retry", "nan"), ("status", "--lease", "nan"),
     ):  # fmt: skip
         assert shell(*words, exit=2)["error"]["code"] == "usage"
     assert all_keys(server) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +40,13 @@ class Kind(StrEnum):
     member = "member"
 
 
+def no_nan(value: float) -> float:
+    """The same number: bounds let nan pass. Raises BadParameter."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is not a number")
+    return value
+
+
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Migrations, by id or number; all if none.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The migration, by id or number.")]
 MaybeId = Annotated[str | None, typer.Argument(metavar="ID", help="One migration; all if none.")]
@@ -58,7 +66,8 @@ AtOption = Annotated[
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit 10 if a migration has not come that far.")]
 RateOption = Annotated[
-    float, typer.Option(metavar="N", min=0, max=1e9, help="At most so many records a second; 0 is no limit.")
+    float,
+    typer.Option(metavar="N", min=0, max=1e9, callback=no_nan, help="At most so many records a second; 0 is no limit."),
 ]
 MaxPauseOption = Annotated[
     str, typer.Option(metavar="TIME", help="Give up, exit 50, once the server was in need for so long, e.g. 10m.")

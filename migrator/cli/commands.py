@@ -25,6 +25,7 @@ from migrator.cli.arguments import (
     ThroughOption,
     Truth,
     YesOption,
+    no_nan,
 )
 from migrator.cli.lock import lock_app
 from migrator.cli.options import Asked, Common, duration
@@ -247,7 +248,8 @@ def verify(
     ctx: typer.Context,
     id: Id,
     sample: Annotated[
-        float, typer.Option(metavar="SHARE", min=0.0001, max=1.0, help="Compare this share only, e.g. 0.05.")
+        float,
+        typer.Option(metavar="SHARE", min=0.0001, max=1.0, callback=no_nan, help="Compare this share only, e.g. 0.05."),
     ] = 1.0,
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop after e.g. 30s; then it is incomplete.")

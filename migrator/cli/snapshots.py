@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migrator.cli.arguments import RateOption
 from migrator.cli.options import Common
 from migrator.errors import UsageError
 
@@ -36,7 +37,7 @@ def take(
     db: Annotated[
         list[str] | None, typer.Option(metavar="N", help="A database by number, or all; that of the URL if not said.")
     ] = None,
-    rate: Annotated[float, typer.Option(metavar="N", min=0, help="At most N keys a second; 0 is no limit.")] = 0,
+    rate: RateOption = 0,
     keep: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A field or property whose values are no secret.")
     ] = None,
