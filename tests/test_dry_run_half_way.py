@@ -9,12 +9,36 @@ from migrator.moves.loader import load
 from migrator.snapshot.families import Families
 from migrator.snapshot.redaction import Redaction
 from tests.snapshots import NAMES, taken
-from tests.support import Tool, guid, job, put, shipped
+from tests.support import MEMBERS, Shell, Tool, guid, job, put, shipped, tool_for
 from tests.test_snapshot_redaction import SAMPLES
 from tests.trial import MAP, TICKS, Tried, job_key
 
 # Errors are text in which a mapping adds words of its own, nested JSON, escapes that the new shape spells otherwise.
 ERRORS = ["the host is gone", "UNKNOWN", {"code": "TIMEOUT", "message": "no “answer”\n", "exception": None}, None]
+
+
+@pytest.mark.parametrize("through", ["expand", "verify", "switch", "contract"])
+def test_a_snapshot_from_the_middle_of_a_migration_that_adopted_targets_is_refused(server, tmp_path, through):
+    """What was under their names is in a backup alone, and the way back looks for it."""
+    put(server, b"{t}:times:a", {b"a": b"1"})
+    put(server, b"{t}:sorted:a", {b"a": 9.0})
+    tool = tool_for(server, tmp_path, MEMBERS)
+    shell = Shell(server, tool.directory)
+    shell("init", "0001", "--at", "pending", "--yes")
+    tool.apply(through=through)
+    snapshot = tmp_path / "s.ndjson"
+    shell("snapshot", "take", str(snapshot))
+    tried = Tried(tool.directory, snapshot)
+    if through == "contract":  # there is no way back to be tried
+        assert tried()["migrations"][0]["reached"] == "contracted"
+        return
+    plan = tried.plan(exit=60)
+    [refused] = plan["migrations"][0]["refused"]
+    assert (refused["code"], plan["snapshot"]["stopped"]) == ("half-way", [])
+    assert "over target keys that were there before" in refused["text"]
+    assert "then take another snapshot" in refused["next"]
+    told = tried.shell.error("rehearse", "--snapshot", str(snapshot), exit=60, code="refused")
+    assert "over target keys that were there before" in told
 
 
 @pytest.mark.parametrize("through", ["expand", "backfill", "verify", "switch"])

@@ -59,13 +59,16 @@ def _set(scratch: Scratch, at: Mapping[str, Phase], known: Mapping[str, Entry]) 
 
 
 def half_way(module: Module, entry: Entry) -> Remark | None:
-    """Where the old shape is partly in a backup, which the snapshot does not have."""
+    """Where part of what the way back needs is in a backup, which the snapshot does not have: of the old shape, or of
+    target keys that were there before."""
     under_way = entry.phase == "contracted" and not entry.swept
-    if entry.phase in FORWARD and not under_way and not entry.cleaning:
+    adopted = bool(entry.adopted) and entry.phase not in ("pending", "contracted")
+    if entry.phase in FORWARD and not (under_way or entry.cleaning or adopted):
         return None
     what = "being contracted" if under_way else "being cleaned up" if entry.cleaning else entry.phase
+    over = ", over target keys that were there before" if adopted else ""
     return Remark(
-        code="half-way", text=f"the snapshot was taken while {module.id} was {what}",
+        code="half-way", text=f"the snapshot was taken while {module.id} was {what}{over}",
         next=f"finish that where it was taken (migrator status {module.number}), then take another snapshot",
     )  # fmt: skip
 
