@@ -11,6 +11,8 @@ import pytest
 from migrator import scripts
 from migrator.engine import commands, transactions
 from migrator.errors import UsageError
+from migrator.models import Loaded, ReasonCount, SnapshotReport, TriedMigration
+from migrator.rehearsal.expected import unexpected
 from migrator.snapshot.embedded import INSTALL
 from migrator.snapshot.ndjson import Line, encode
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
@@ -468,9 +470,34 @@ def test_what_is_expected_is_no_failure_and_what_is_not_is_said(tmp_path):
     report = tried("--expect", golden, exit=30)
     assert report["expected"] is False
     *found, anew = report["unexpected"]
-    assert "0001_jobs_to_hashes records: 4 was expected, 6 was found" in found
+    assert "0001_jobs_to_hashes rejected: 1 was expected, 2 was found" in found
     assert any("new is reason not a JSON object, count 1" in one for one in found)
     assert anew.endswith(f"migrator plan --snapshot {tried.snapshot} --out {golden}")
+
+
+def test_other_records_of_another_night_and_such_that_expired_are_as_expected(tmp_path):
+    golden, bad = str(tmp_path / "golden.json"), {job_key(7): b"{"}
+    tried = Tried(shipped(tmp_path / "m"), written(tmp_path / "s", {**jobs(), **bad}))
+    tried("--out", golden, exit=32)
+    written(tmp_path / "s", {**jobs(5), **bad, b"else": b"where"}, {job_key(0): 1})
+    report = tried("--expect", golden)
+    assert (report["expected"], report["loaded"]["expired"], report["migrations"][0]["mapped"]) == (True, 1, 4)
+
+
+def test_of_notes_and_of_what_was_not_judged_only_whether_there_are_any_is_expected():
+    one = TriedMigration(
+        id="0001", reached="contracted", unjudged=1, noted=(ReasonCount(reason="a", count=1, key="k"),)
+    )
+    more = one.model_copy(update={"unjudged": 2, "noted": (ReasonCount(reason="a", count=2, key="j"),)})
+    none = one.model_copy(update={"unjudged": 0, "noted": (ReasonCount(reason="b", count=1, key="k"),)})
+    first, second, third = (
+        SnapshotReport(file="f", server="s", loaded=Loaded(records=n), migrations=(tried,))
+        for n, tried in enumerate((one, more, none))
+    )
+    assert unexpected(second, first) == ()
+    assert unexpected(third, first) == (
+        "0001 noted: no longer a", "0001 noted: new is b", "0001 unjudged: some was expected, none was found",
+    )  # fmt: skip
 
 
 # Secrets.

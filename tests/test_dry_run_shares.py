@@ -32,6 +32,11 @@ def test_shares_give_the_report_of_the_whole(tmp_path):
     tried = Tried(shipped(tmp_path / "m"), written(tmp_path / "s", records))
     whole, shared = (SnapshotReport.model_validate(tried("--processes", number, exit=32)) for number in ("1", "3"))
     assert unexpected(shared, whole) == ()
+    assert shared.loaded == whole.loaded
+    for one, other in zip(shared.migrations, whole.migrations, strict=True):
+        assert (one.records, one.mapped, one.noted, one.unjudged) == (
+            other.records, other.mapped, other.noted, other.unjudged,
+        )  # fmt: skip
     assert (whole.loaded.records, whole.rejected, shared.rejected) == (len(records), 8, 8)
     assert [one.reached for one in shared.migrations] == ["contracted"] * 2
 

@@ -343,6 +343,8 @@ def tried(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     op.raw.set(NEW, "no sorted set")
     op.types("migrator snapshot take FILE --overwrite")
     op.types("migrator plan --snapshot FILE", exit=60)
+    op.module.with_name("0003_third.py").write_text(KEYS.replace("\n))", '\n), after=["0002"])'))
+    op.types("migrator plan --snapshot FILE 0003", exit=12)
 
 
 PLAYED: dict[str, Callable[[Operator, pytest.MonkeyPatch], None]] = {
