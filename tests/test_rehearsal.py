@@ -16,7 +16,21 @@ from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
 from migrator.rehearsal.writers import Told
-from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, guid, job, modules_of, put, shipped, tool_for, write
+from tests.support import (
+    KEYS,
+    MEMBERS,
+    OTHER,
+    SAME_NAME,
+    Shell,
+    Tool,
+    guid,
+    job,
+    modules_of,
+    put,
+    shipped,
+    tool_for,
+    write,
+)
 from tests.trial import MAP, NOWHERE, TICKS, job_key, jobs, written
 
 
@@ -58,6 +72,30 @@ def test_nothing_is_lost_in_full(tmp_path):
     report = rehearsed(shipped(tmp_path / "m"), snapshot, *words, exit=32)
     check(report, kills=30, compared=4 * number)
     assert report["rejected"] == 1
+
+
+AFTER = OTHER.replace("\n))", '\n), after=["0001"])')
+
+
+def test_migrations_that_wait_for_each_other_go_one_after_the_other(tmp_path):
+    records = {b"{%c}:text:%d" % (where, n): b"text %d" % n for where in b"to" for n in range(5)}
+    directory = write(tmp_path / "m", KEYS, AFTER)
+    words = ["--kill-every", "0", "--writers", "1", "--failover"]
+    report = rehearsed(directory, written(tmp_path / "s", records), *words)
+    check(report, kills=0, compared=10)
+    told = [" ".join(command.split()[1:5]) for command in report["commands"]]
+    there = [f"apply {id} --through {phase}" for id in ("0001", "0002") for phase in ("verify", "contract")]
+    back = [f"rollback {id} --to pending" for id in ("0002", "0001")]
+    assert told[1:] == [*there, *back, *(f"apply {id} --through contract" for id in ("0001", "0002"))]
+
+
+def test_of_migrations_on_the_same_keys_one_is_rehearsed_at_a_time(tmp_path):
+    snapshot = written(tmp_path / "s", {b"{t}:text:a": b"text"})
+    second = KEYS.replace("{{t}}:text:", "{{t}}:raw:").replace("{{t}}:hash:", "{{t}}:text:")
+    shell = Shell(NOWHERE, write(tmp_path / "m", KEYS, second))
+    told = shell.error("rehearse", "--snapshot", str(snapshot), exit=60, code="refused")
+    assert "0001_first and 0002_second are about the same keys" in told
+    assert "name 0001 alone" in told
 
 
 def test_a_stage_that_begins_anew_in_each_process_comes_to_its_end_all_the_same(tmp_path, monkeypatch):
@@ -253,6 +291,24 @@ def test_what_no_mapping_is_about_is_looked_at_too(server, two, tmp_path, source
         "{t}:text:large-other": f"different: {aside}its value is another one",
         "migrator:old:0000_earlier:{x}": "different: its value is another one",
     }
+
+
+def test_a_record_of_too_many_elements_is_where_the_engine_set_it_aside(server, two, tmp_path):
+    """It is far from 16 MB."""
+    source = SAME_NAME.replace('type="string"', 'type="hash"').replace("{{t}}:text:{id}", "{{t}}:wide:{id}", 1)
+    source = source.replace('type="hash"),\n    forward', 'type="string"),\n    forward')
+    source = source.replace("text.startswith", 'text[b"0"].startswith')
+    source = source.replace('{b"id": key["id"], b"text": text.strip()}', 'text[b"0"]')
+    source = source.replace('fields[b"text"]', '{b"0": fields}')
+    tool = tool_for(server, tmp_path, source)
+    put_both(two, server, b"{t}:wide:a", {b"0": b"small"})
+    put_both(two, server, b"{t}:wide:large", {b"%d" % n: b"" for n in range(20_001)})
+    contracted(server, tool)
+    assert judged(two, tool.directory) == {}
+    server.raw.delete(retired(b"{t}:wide:large"))
+    assert judged(two, tool.directory) == {
+        "{t}:wide:large": "lost: a record that cannot be mapped: it is gone"
+    }  # fmt: skip
 
 
 def test_what_was_adopted_is_looked_at_too(server, two, tmp_path):

@@ -160,7 +160,7 @@ def blocked_by(module: Module, modules: Modules, entries: dict[str, Entry]) -> s
     for earlier in modules.all:
         if earlier.id >= module.id or _done(entries.get(earlier.id)):
             continue
-        if _share_keys(module, earlier):
+        if share_keys(module, earlier):
             return f"{earlier.id} must be contracted first: it touches the same keys"
     return None
 
@@ -172,7 +172,7 @@ def built_upon(module: Module, modules: Modules, entries: dict[str, Entry]) -> M
         entry = entries.get(later.id)
         if later.id <= module.id or entry is None or (entry.phase == "pending" and not entry.cleaning):
             continue
-        if _share_keys(module, later) or module.id in {modules.find(name).id for name in later.migration.after}:
+        if share_keys(module, later) or module.id in {modules.find(name).id for name in later.migration.after}:
             return later
     return None
 
@@ -228,7 +228,8 @@ def _done(entry: Entry | None) -> bool:
     return entry is not None and entry.phase == "contracted" and entry.swept
 
 
-def _share_keys(one: Module, other: Module) -> bool:
+def share_keys(one: Module, other: Module) -> bool:
+    """Whether two migrations are about the same keys."""
     return any(mine.overlaps(keys) for mine in _keys(one) for keys in _keys(other))
 
 

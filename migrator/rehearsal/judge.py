@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from migrator.client import Client, ResponseError, checked
-from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, MAX_BYTES
+from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, MAX_BYTES, sizes
 from migrator.errors import Unmappable
 from migrator.ledger import Ledger
 from migrator.moves.family import Family, Member, Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import (
     ask_words,
-    count_each,
     from_items,
     from_reply,
     member_from_wire,
@@ -193,15 +192,15 @@ class Judge:
 
     def _keys(self, family: Family, found: Sequence[Pair]) -> None:
         pairs = [pair for pair in found if not self._mine(family, pair.old)]
-        sizes = _sizes(self._before, family.kinds["old"], [pair.old for pair in pairs])
-        self._set_aside(family, [pair for pair, size in zip(pairs, sizes, strict=True) if size > MAX_BYTES])
-        small = [(pair, size) for pair, size in zip(pairs, sizes, strict=True) if size <= MAX_BYTES]
+        weights = sizes(self._before, family.kinds["old"], [pair.old for pair in pairs])
+        self._set_aside(family, [pair for pair, size in zip(pairs, weights, strict=True) if size > MAX_BYTES])
+        small = [(pair, size) for pair, size in zip(pairs, weights, strict=True) if size <= MAX_BYTES]
         for batch in self._batches(family, small):
             self._mapped(family, batch)
 
     def _batches(self, family: Family, sized: Sequence[tuple[Pair, int]]) -> Iterator[list[Pair]]:
         """Bounded by the bytes of both shapes."""
-        news = _sizes(self._after, family.kinds["new"], [self._final(family, pair) for pair, _ in sized])
+        news = sizes(self._after, family.kinds["new"], [self._final(family, pair) for pair, _ in sized])
         batch: list[Pair] = []
         weight = 0
         for (pair, old), new in zip(sized, news, strict=True):
@@ -413,9 +412,3 @@ def _pages(client: Client, kind: Any, key: bytes) -> Iterator[list[Member]]:
             return
         cursor, flat = reply
         yield members_from_page(kind, flat)
-
-
-def _sizes(client: Client, kind: Any, names: Sequence[bytes]) -> list[int]:
-    """Bytes of each key, as the engine tells what is too large; 0 for what is gone or of another type."""
-    replies = count_each(client, kind, names) if kind == "string" else client.each("MEMORY USAGE", names)
-    return [reply if isinstance(reply, int) else 0 for reply in replies]

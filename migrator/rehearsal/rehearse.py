@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import IO, Any
 
 from migrator.client import Client, connect
+from migrator.engine.guards import share_keys
 from migrator.engine.observe import Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
@@ -94,6 +96,7 @@ class Rehearsal:
         if not chosen:
             raise RefusedError("every migration is contracted in this snapshot: there is nothing to rehearse",
                                next="see where they stand with: migrator snapshot info FILE")  # fmt: skip
+        _refuse_shared(chosen)
         return chosen
 
     # The story.
@@ -107,16 +110,17 @@ class Rehearsal:
             return crew.finish()
 
     def _there_and_back(self, there: Stage, hunter: Hunter, chosen: Sequence[Module]) -> bool:
-        ids = [module.number for module in chosen]
         backup = ["--backup", str(there.home / "backup"), "--yes"]
         free = [*backup, "--ignore-load"]  # there is nobody to be spared
         once = self._failing_over(there) if there.ready else None
-        steps: list[tuple[Callable[[], None] | None, list[str]]] = [
-            (None, ["apply", *ids, "--through", "verify", *free]),
-            (once, ["apply", *ids, "--through", "contract", *free]),
-            *((None, [*_back(module), *backup]) for module in reversed(chosen)),
-            (None, ["apply", *ids, "--through", "contract", *free]),
-        ]
+        # One after the other: the next one may wait until this one is contracted.
+        steps: list[tuple[Callable[[], None] | None, list[str]]] = []
+        for module in chosen:
+            steps.append((None, ["apply", module.number, "--through", "verify", *free]))
+            steps.append((once, ["apply", module.number, "--through", "contract", *free]))
+            once = None
+        steps += [(None, [*_back(module), *backup]) for module in reversed(chosen)]
+        steps += [(None, ["apply", module.number, "--through", "contract", *free]) for module in chosen]
         return all(self._command(hunter, *words, begun=begun) for begun, words in steps)
 
     def _failing_over(self, there: Stage) -> Callable[[], None]:
@@ -129,8 +133,8 @@ class Rehearsal:
 
     def _command(self, hunter: Hunter, *words: str, begun: Callable[[], None] | None = None) -> bool:
         """One command to its end; what cannot be mapped is accepted on the way."""
-        told = " ".join(["migrator", *words[: 2 + len(self._modules.all)]])
-        self._commands.append(f"migrator {' '.join(word for word in words if '/' not in word and word != '--backup')}")
+        told = f"migrator {' '.join(word for word in words if '/' not in word and word != '--backup')}"
+        self._commands.append(told)
         self._observer.say(told)
         while True:
             exit, result = hunter.run(*words, begun=begun)
@@ -223,6 +227,18 @@ class Rehearsal:
             rejected=self._rejected, differences=judge.differences.listed(), stopped=stopped,
             notes=tuple(self._notes), exit=exit,
         )  # fmt: skip
+
+
+def _refuse_shared(chosen: Sequence[Module]) -> None:
+    """Raises RefusedError where two are about the same keys: each family is judged alone, and what the first one left
+    for the second would be called lost."""
+    for one, other in combinations(chosen, 2):
+        if share_keys(one, other):
+            raise RefusedError(
+                f"{one.id} and {other.id} are about the same keys: only one of them is rehearsed at a time",
+                next=f"name {one.number} alone, and {other.number} once that is contracted where the snapshot is "
+                "taken; plan --snapshot tries both",
+            )
 
 
 def _back(module: Module) -> list[str]:
