@@ -167,7 +167,7 @@ def test_a_slot_that_differs_behind_contracted_leads_back_and_its_old_records_ar
     assert stopped is not None
     assert "migrator rollback 0001 --to switched --backup DIR --yes" in (stopped.next or "")
     assert tool.states() == {("switched", 2)}
-    with pytest.raises(RefusedError, match="overwrites 1 old record"):
+    with pytest.raises(RefusedError, match="overwrites old records that differ"):
         go_back(tool, "switched", backup=False)
     assert tool.states() == {("switched", 2)}
     assert go_back(tool, "switched") == "switched"
