@@ -235,6 +235,7 @@ class LockResult(_Result):
 
 class InitResult(_Result):
     migrations: tuple[MigrationStatus, ...]
+    notes: tuple[str, ...] = ()
 
 
 class NewResult(_Result):

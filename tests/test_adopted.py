@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from migrator.client import Client, Page
-from migrator.engine import back
+from migrator.engine import back, commands
+from migrator.errors import UsageError
 from tests.support import KEYS, MEMBERS, SAME_NAME, Crash, Shell, all_keys, crashing, picture, put, tool_for
 
 TEXT = b"{t}:text:"
@@ -58,6 +59,43 @@ def test_targets_are_all_seen_where_another_process_answers_meanwhile(client, th
     there.apply()
     assert there.rollback(to="pending") == "pending"
     assert picture(client) == before
+
+
+@pytest.mark.parametrize("backup", [True, False])
+def test_a_lost_ledger_does_not_make_an_adopted_target_the_tools_own(client, there, backup):
+    before = picture(client)
+    there.apply(through="expand")
+    client.raw.delete(there.session().names.ledger)
+    (note,) = commands.init(there.session(backup=backup), None, "markers").notes
+    assert "--to pending --backup DIR" in note
+    there.apply("0001", exit=30, yes=False)  # the ghost is removed only with --yes
+    there.apply("0001")
+    assert there.rollback(to="pending") == "pending"
+    assert picture(client) == before
+
+
+def test_a_backup_that_expand_did_not_use_is_told_from_the_one_it_used(client, there, tmp_path):
+    before = picture(client)
+    there.apply(through="switch")
+    first, there.backup = there.backup, tmp_path / "another"
+    there.apply(through="contract")
+    with pytest.raises(
+        UsageError, match=r"are saved in a directory migrator-0001_first-adopted-0, and .*another"
+    ) as told:
+        there.restore()
+    assert "given to expand" in told.value.next
+    there.backup = first
+    assert there.restore() == "pending"
+    assert picture(client) == before
+
+
+def test_what_a_restore_discarded_is_not_said_to_be_as_it_is(client, there, tmp_path):
+    there.apply(through="switch")
+    there.backup = tmp_path / "another"
+    there.apply(through="contract")
+    with pytest.raises(UsageError):
+        there.restore()
+    assert "discarded by the restore" in " ".join(commands.rollback(there.session(backup=False), "0001", None).notes)
 
 
 @pytest.mark.parametrize("through", ["verify", "contract"])

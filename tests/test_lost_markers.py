@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands, recover
+from migrator.engine import commands, recover, restore
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
 from migrator.phases import Fence
-from tests.support import KEYS, Shell, all_keys, picture, put, tool_for
+from tests.support import KEYS, Crash, Shell, all_keys, crashing, picture, put, tool_for
 from tests.test_phases import THROUGH, UNDER_WAY
 
 
@@ -150,6 +150,74 @@ def test_a_ledger_rebuilt_after_contract_still_finds_the_backup(tool):
     assert tool.phase() == "contracted"
     assert tool.rollback(to="pending") == "pending"
     assert picture(tool.place) == before
+
+
+def lose_the_ledger(tool) -> None:
+    tool.place.raw.execute_command("DEL", tool.session().names.ledger)
+
+
+def test_a_ledger_rebuilt_on_the_way_back_needs_the_backup(tool):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    with tool.run() as run:
+        run.change("reverting", rolled_back=True, swept=False)
+    lose_the_ledger(tool)
+    with pytest.raises(RefusedError, match="is reverting, and the old shape lies in the backup") as refused:
+        commands.init(tool.session(backup=False), "0001", "markers")
+    assert "init 0001 --at markers --backup DIR --yes" in refused.value.next
+    commands.init(tool.session(), "0001", "markers")
+    tool.apply()  # on the way back: not without its ID
+    assert tool.phase() == "reverting"
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == before
+
+
+@pytest.mark.parametrize("discarded", [False, True])
+def test_a_ledger_rebuilt_in_the_middle_of_a_restore_leads_to_its_end(tool, monkeypatch, discarded):
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    put(tool.place, b"{t}:hash:c", {b"id": b"c", b"text": b"c"})
+    with monkeypatch.context() as broken:
+        broken.setattr(restore, "_put_saved" if discarded else "_discard_all", crashing)
+        with pytest.raises(Crash):
+            tool.restore()
+    put(tool.place, b"{t}:text:z", b"put back")  # as if it were one of those
+    lose_the_ledger(tool)
+    with pytest.raises(RefusedError, match="is closed, and"):
+        commands.init(tool.session(backup=False), None, "markers")
+    assert tool.states() == {("closed", 6 if discarded else 5)}
+    commands.init(tool.session(), None, "markers")
+    assert tool.restore() == "pending"
+    put_back = {b"{t}:text:z"} if discarded else set()
+    assert {key: one for key, one in picture(tool.place).items() if key not in put_back} == before
+
+
+def test_a_rebuilt_ledger_keeps_what_is_known_and_leaves_alone_what_is_right(tool):
+    tool.apply(through="switch")
+    tool.rollback(to="expanded")
+    ledger = tool.session().names.ledger
+    old = tool.place.raw.execute_command("HGET", ledger, "0001_first")
+    commands.init(tool.session(), None, "markers")
+    assert tool.session().entries()["0001_first"].rolled_back
+    tool.apply("0001", through="switch")
+    tool.place.raw.execute_command("HSET", ledger, "0001_first", old)
+    with pytest.raises(LedgerBackwardsError) as stopped:
+        tool.rollback()
+    assert "init 0001 --at markers" in stopped.value.next
+    commands.init(tool.session(), "0001", "markers")
+    entry = tool.session().entries()["0001_first"]
+    assert (entry.phase, entry.epoch, entry.rolled_back) == ("switched", 4, True)
+
+
+def test_a_ledger_rebuilt_after_a_rollback_does_not_carry_it_forward_unasked(tool):
+    tool.apply(through="switch")
+    tool.rollback(to="expanded")
+    lose_the_ledger(tool)
+    commands.init(tool.session(), None, "markers")
+    tool.apply()
+    assert tool.phase() == "expanded"
+    tool.apply("0001")
+    assert tool.phase() == "verified"
 
 
 def test_a_ledger_that_is_older_than_a_marker_is_62(tool):

@@ -68,13 +68,18 @@ def init(
     ctx: typer.Context,
     id: MaybeId = None,
     at: Annotated[At | None, typer.Option(help="Overrule a ledger that is lost: see the runbooks.")] = None,
+    backup: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --at markers: the --backup DIR that was used.")
+    ] = None,
     yes: YesOption = False,
 ) -> int:
     """Prepare ledger and markers, so that adapters may start. Harmless to repeat; apply begins with it."""
     from migrator.cli.opened import opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, [id] if id else [], yes=yes) as session:
+    if backup is not None and at is not At.markers:
+        raise UsageError("--backup is about --at markers", next="leave --backup away")
+    with opened(ctx.obj, [id] if id else [], yes=yes, backup=backup) as session:
         show(commands.init(session, id, at.value if at else None), ctx.obj)
     return 0
 

@@ -31,8 +31,11 @@ def as_text(result: BaseModel) -> str:
         return "\n\n".join(_plan(one, result.through) for one in result.migrations) or "There is no migration."
     if isinstance(result, models.ApplyResult):
         return _apply(result)
-    if isinstance(result, (models.StatusResult, models.InitResult)):
+    if isinstance(result, models.StatusResult):
         return "\n\n".join(_status(one) for one in result.migrations) or "There is no migration."
+    if isinstance(result, models.InitResult):
+        parts = [_status(one) for one in result.migrations] or ["There is no migration."]
+        return "\n\n".join([*parts, *(wrapped(note, first="note: ") for note in result.notes)])
     if isinstance(result, models.VerifyResult):
         return _verify(result)
     if isinstance(result, models.QuarantineResult):

@@ -13,12 +13,15 @@ from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.models import show
 from migrator.moves.family import Family, Pair
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup, directory_for
 from migrator.snapshot.ndjson import Line
+
+# In the ledger where only the data tells that there were such keys: not what their backup is called.
+UNKNOWN = "unknown"
 
 
 def adopt(run: Run) -> bool:
@@ -86,15 +89,36 @@ def adopted_back(run: Run) -> None:
         return
     base = run.options.backup
     if base is None:
-        run.note("target keys that were there before are left as they are now: no --backup was given")
+        what = "discarded by the restore, and do not come back" if run.entry.restored else "left as they are now"
+        run.note(f"target keys that were there before are {what}: no --backup was given")
     else:
-        path = base / Path(run.entry.adopted).name
+        path = _backup_in(run, base)
         backup.check(path)
         for line in backup.lines(path):
             if line.part == 0:
                 unlink(run, run.guard("pending"), [line.key])
             _put_adopted(run, line)
             run.tick()
+
+
+def _backup_in(run: Run, base: Path) -> Path:
+    """Raises UsageError where it is not there: contract may have used another directory than expand."""
+    name = Path(run.entry.adopted).name
+    if name == UNKNOWN:
+        epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch)
+        name = directory_for(base, run.names.namespace, run.id, epoch or 0, "adopted").name
+    if not (base / name / backup.MANIFEST).exists():
+        raise UsageError(
+            f"{run.id}: the target keys that were there before are saved in a directory {name}, and {base} has none",
+            next="run the same command again, with the --backup DIR that was given to expand",
+        )
+    return base / name
+
+
+def has_adopted(run: Run) -> bool:
+    """Whether any slot remembers target keys that were there before. The ledger is not asked."""
+    names = [run.names.adopted(run.id, run.client.slot_tag(slot)) for slot in run.markers.slots]
+    return any(checked(reply) for reply in run.client.each("EXISTS", names))
 
 
 def forget_adopted(run: Run) -> None:

@@ -8,11 +8,11 @@ from itertools import pairwise
 from migrator.engine import back, recover
 from migrator.engine import restore as restoring
 from migrator.engine.forward import THROUGH, carry_forward
-from migrator.engine.guards import built_upon, moves_of, passed_over
+from migrator.engine.found import init_at
+from migrator.engine.guards import built_upon, passed_over
 from migrator.engine.run import Run
-from migrator.engine.session import Session, any_marker
+from migrator.engine.session import Session
 from migrator.engine.status import FEW_AFTER_A_WALK, migration_status
-from migrator.engine.sweep import any_old
 from migrator.errors import (
     DifferencesError,
     IncompleteError,
@@ -28,7 +28,6 @@ from migrator.errors import (
     UsageError,
 )
 from migrator.ledger import Entry, Lease, break_lease, show_lease
-from migrator.ledger.lease import server_ms
 from migrator.models import (
     ApplyResult,
     EventResult,
@@ -146,58 +145,18 @@ def _onward(planned: MigrationPlan, entry: Entry) -> bool:
 
 def init(session: Session, id: str | None, at: str | None) -> InitResult:
     """Ledger and markers, so that adapters may start; with `at`, the way out of a ledger that went backwards."""
-    with session.leased() as lease:
-        if at is None:
-            session.init(lease)
-        else:
-            session.know(lease)
-            for module in session.modules.select([id] if id else []):
-                _init_at(session, lease, module, at)
-            session.init(lease)
-    entries = session.entries()
     chosen = session.modules.select([id] if id else [])
-    return InitResult(migrations=tuple(migration_status(session, module, entries, None) for module in chosen))
-
-
-def _init_at(session: Session, lease: Lease, module: Module, at: str) -> None:
-    if not session.options.yes:
-        raise RefusedError(f"init --at {at} overrules the ledger", next="add --yes to have that done")
-    known = session.entries().get(module.id)
-    entry = Entry(id=module.id, moves=moves_of(module), known_at=server_ms(session.client, session.names))
-    if at == "markers":
-        entry = _from_markers(session, module, entry)
-    elif any_marker(session.client, session.names, module) is not None or (known and known.phase != "pending"):
-        raise RefusedError(
-            f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes"
-        )
-    elif at == "contracted":
-        if any_old(session.reader(module, entry)):
-            raise RefusedError(f"{module.id}: there are records in the old shape",
-                               next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
-        entry = entry.model_copy(
-            update={"phase": "contracted", "epoch": 1, "swept": True, "expanded_at": entry.known_at}
-        )
-    session.ledger.put(lease, entry, f"init --at {at}")
-
-
-def _from_markers(session: Session, module: Module, entry: Entry) -> Entry:
-    run = session.reader(module, entry)
-    states = {(m.phase, m.epoch, m.checksum) for m in run.markers.read().values() if m is not None}
-    if len(states) != 1:
-        raise RefusedError(f"{module.id}: the markers do not agree ({len(states)} states)" if states
-                           else f"{module.id}: there are no markers",
-                           next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
-    phase, epoch, checksum = states.pop()
-    if checksum and checksum != module.checksum:
-        raise RefusedError(
-            f"{module.path} is not the module the markers were made with", next="put the file back as it was"
-        )
-    swept = phase == "contracted" and not checksum
-    found = {"phase": phase, "epoch": epoch, "mapping": checksum or module.checksum, "swept": swept}
-    if phase == "contracted":
-        # Where its backup lies is lost, what it is called is not: the way back looks for it in its --backup DIR.
-        found["backup_epoch"] = epoch - swept  # the end of the sweep has an epoch of its own
-    return entry.model_copy(update={**found, "expanded_at": entry.known_at})
+    notes: list[str] = []
+    with session.leased() as lease:
+        if at is not None:
+            known = session.entries()
+            session.know(lease)
+            for module in chosen:
+                notes += init_at(session, lease, module, known.get(module.id), at)
+        session.init(lease)
+    entries = session.entries()
+    states = tuple(migration_status(session, module, entries, None) for module in chosen)
+    return InitResult(migrations=states, notes=tuple(notes))
 
 
 # the way back

@@ -6,6 +6,7 @@ import fcntl
 import gzip
 import hashlib
 import os
+import re
 import secrets
 import time
 import zlib
@@ -197,6 +198,14 @@ def _alone(directory: Path) -> Iterator[None]:
 def directory_for(base: Path, namespace: str, migration: str, epoch: int, purpose: str) -> Path:
     """Where a backup of that run lies under `--backup DIR`."""
     return base / f"{namespace.replace(':', '_')}-{migration}-{purpose}-{epoch}"
+
+
+def newest(base: Path, namespace: str, migration: str, purpose: str, until: int) -> int | None:
+    """The epoch of the newest backup of that purpose under `--backup DIR`, of those no later than `until`."""
+    prefix = directory_for(base, namespace, migration, 0, purpose).name[:-1]
+    names = [path.parent.name for path in base.glob(f"*/{MANIFEST}")]
+    epochs = [int(name[len(prefix) :]) for name in names if re.fullmatch(re.escape(prefix) + "[0-9]+", name)]
+    return max((epoch for epoch in epochs if epoch <= until), default=None)
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -1,0 +1,148 @@
+"""The way out of a ledger that is lost or went backwards: what markers, the data beside them and backups tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from migrator.engine.adopt import UNKNOWN, has_adopted
+from migrator.engine.guards import moves_of
+from migrator.engine.run import Run
+from migrator.engine.session import Session, any_marker
+from migrator.engine.sweep import any_old
+from migrator.errors import RefusedError
+from migrator.ledger import Entry, Lease
+from migrator.ledger.lease import server_ms
+from migrator.moves.loader import Module
+from migrator.phases import Marker, Phase
+from migrator.snapshot import backup
+from migrator.snapshot.backup import directory_for
+
+# The epochs of a first way there: whoever stands elsewhere has been back, so that is not undone unasked.
+_FIRST: dict[Phase, tuple[int, ...]] = {
+    "pending": (0,), "expanded": (1,), "backfilled": (1,), "verified": (1,), "switched": (2,),
+}  # fmt: skip
+_CONTRACT_BEGUN = ("contracted", "reverting", "closed")
+
+
+def init_at(session: Session, lease: Lease, module: Module, known: Entry | None, at: str) -> list[str]:
+    """Writes the entry anew; `known` is what the ledger says so far. Returns what is to be said of it."""
+    if not session.options.yes:
+        raise RefusedError(f"init --at {at} overrules the ledger", next="add --yes to have that done")
+    now = server_ms(session.client, session.names)
+    entry = Entry(id=module.id, moves=moves_of(module), known_at=now)
+    notes: list[str] = []
+    if at == "markers":
+        found = _from_markers(session, module, known, entry)
+        if found is None:
+            return []  # it stands as the markers do, and knows more than they
+        entry, notes = found
+    elif any_marker(session.client, session.names, module) is not None or (known and known.phase != "pending"):
+        raise RefusedError(
+            f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes"
+        )
+    elif at == "contracted":
+        if any_old(session.reader(module, entry)):
+            raise RefusedError(f"{module.id}: there are records in the old shape",
+                               next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
+        entry = entry.model_copy(update={"phase": "contracted", "epoch": 1, "swept": True, "expanded_at": now})
+    session.ledger.put(lease, entry, f"init --at {at}")
+    return notes
+
+
+def _from_markers(
+    session: Session, module: Module, known: Entry | None, fresh: Entry
+) -> tuple[Entry, list[str]] | None:
+    """The entry that the markers tell, what was known kept, and what is to be said; None where nothing is amiss."""
+    markers = session.reader(module, fresh).markers.read()
+    if known is not None and _agree(known, markers):
+        return None
+    phase, epoch, checksum = _one_state(module, markers)
+    if checksum and checksum != module.checksum:
+        raise RefusedError(
+            f"{module.path} is not the module the markers were made with", next="put the file back as it was"
+        )
+    entry, earlier = known or fresh, known if known and known.phase in _CONTRACT_BEGUN else None
+    swept = phase == "contracted" and not checksum
+    entry = entry.model_copy(update={
+        "phase": phase, "epoch": epoch, "intent": None, "comparison": None, "swept": swept,
+        "mapping": checksum or (entry.mapping if entry.phase != "pending" else "") or module.checksum,
+        "moves": fresh.moves if checksum else entry.moves,
+        "expanded_at": entry.expanded_at or fresh.known_at,
+        "rolled_back": (known is not None and known.rolled_back) or _was_back(phase, epoch, known),
+        # Whether all of it was removed, the markers do not tell: what is left is adopted by the next expand.
+        "cleaning": False, "discarded": False, "restored": False,
+        "saved": swept or (earlier is not None and earlier.saved),
+    })  # fmt: skip
+    run = session.reader(module, entry)
+    entry = entry.model_copy(update=_backup(run, earlier))
+    if not has_adopted(run):
+        return entry.model_copy(update={"adopted": ""}), []
+    name = known.adopted if known is not None else ""
+    entry = entry.model_copy(update={"adopted": name or _adopted_backup(run)})
+    note = (
+        f"{module.id}: there were target keys before it was expanded; what they held comes back with "
+        f"migrator rollback {module.number} --to pending --backup DIR --yes, DIR as it was given to expand"
+    )
+    return entry, [note]
+
+
+def _agree(known: Entry, markers: dict[int, Marker | None]) -> bool:
+    """Whether the markers are where the ledger has them, or where a change under way leads."""
+    come = {(known.phase, known.epoch)}
+    if known.intent is not None:
+        come.add((known.intent.phase, known.intent.epoch))
+    return all(marker is not None and (marker.phase, marker.epoch) in come for marker in markers.values())
+
+
+def _one_state(module: Module, markers: dict[int, Marker | None]) -> tuple[Phase, int, str]:
+    states = {(m.phase, m.epoch, m.checksum) for m in markers.values() if m is not None}
+    if len(states) != 1:
+        raise RefusedError(f"{module.id}: the markers do not agree ({len(states)} states)" if states
+                           else f"{module.id}: there are no markers",
+                           next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
+    return states.pop()
+
+
+def _was_back(phase: Phase, epoch: int, known: Entry | None) -> bool:
+    if phase in ("reverting", "closed"):
+        return True
+    return known is None and epoch not in _FIRST.get(phase, (epoch,))
+
+
+def _backup(run: Run, earlier: Entry | None) -> dict[str, object]:
+    """Where the old shape was saved. Where it lies may be lost, what it is called is not: `rollback` and `restore` look
+    for it in their --backup DIR. `earlier`: the entry from within that contract, if there is one.
+
+    Raises RefusedError where the way back is under way, and cannot be gone without it.
+    """
+    phase, epoch, base = run.entry.phase, run.entry.epoch, run.options.backup
+    if phase not in _CONTRACT_BEGUN:
+        return {}
+    lies = backup.newest(base, run.names.namespace, run.id, "contract", epoch) if base is not None else None
+    if base is not None and lies is not None:
+        return {"backup": str(base.resolve()), "backup_epoch": lies} | _discarded(run, base)
+    if earlier is not None and (phase == "reverting" or (phase == "contracted" and earlier.backup)):
+        return {"backup": earlier.backup, "backup_epoch": earlier.backup_epoch}
+    if phase == "contracted":
+        return {"backup": "", "backup_epoch": epoch - run.entry.swept}  # the end of the sweep has an epoch of its own
+    where = (
+        f"in {base} there is no backup of its contract" if base else "the old shape lies in the backup of its contract"
+    )
+    raise RefusedError(
+        f"{run.id} is {phase}, and {where}",
+        next=f"name the one contract used: migrator init {run.module.number} --at markers --backup DIR --yes",
+    )
+
+
+def _discarded(run: Run, base: Path) -> dict[str, object]:
+    """A restore ends the epoch it discarded in, so the directory of the epoch before says that it is over: done again,
+    it would discard what was put back."""
+    before = run.entry.epoch - 1
+    path = directory_for(base / f"discarded-{before}", run.names.namespace, run.id, before, "discarded")
+    return {"discarded": run.entry.phase == "closed" and (path / backup.MANIFEST).exists()}
+
+
+def _adopted_backup(run: Run) -> str:
+    base = run.options.backup
+    epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch) if base is not None else None
+    return UNKNOWN if epoch is None else directory_for(Path(), run.names.namespace, run.id, epoch, "adopted").name
