@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from migrator.engine import decide, rebuild, restore, sweep
+from migrator.engine import decide, dump, rebuild, restore, sweep
 from migrator.engine import put as engine_put
 from migrator.engine.back import backup_of
 from migrator.engine.guarded import guarded, unlink
@@ -47,6 +47,19 @@ def test_a_key_of_the_new_type_under_the_old_name_is_somebodys_own_and_stays(too
     tool.restore()
     assert tool.place.raw.hgetall(TEXT + b"mine") == {b"a": b"hash"}
     assert tool.place.raw.get(b"{t}:hash:mine") == b"a string"
+
+
+def test_what_could_not_be_saved_is_not_discarded(tool, contracted, monkeypatch):
+    bounded = dump.bounded
+
+    def in_between(*args):
+        tool.place.raw.delete(b"{t}:hash:a")
+        put(tool.place, b"{t}:hash:a", [b"written past the adapters"])
+        return bounded(*args)
+
+    monkeypatch.setattr(dump, "bounded", in_between)
+    tool.restore()
+    assert tool.place.raw.lrange(b"{t}:hash:a", 0, -1) == [b"written past the adapters"]
 
 
 def test_what_a_failover_takes_back_of_discarding_is_discarded_again(tool, contracted, monkeypatch):

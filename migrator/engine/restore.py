@@ -110,7 +110,8 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
                 continue
             for line in dump.record(run, kind, key, by_member=family.by_member):
                 saving.write(line)
-            gone.append(key)
+                if line.part == 0:  # there is none of what expired meanwhile, or was made another type
+                    gone.append(key)
         saving.commit()
         unlink(run, run.guard("closed"), gone)
         yield Progress({"discarded": len(gone)})
