@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from migrator.engine import outcome, verify
+from migrator.engine.walk import MarkersMovedError
 from migrator.errors import RefusedError
 from migrator.ledger import Checkpoint
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, own_keys, picture, put, tool_for, write
@@ -34,6 +35,16 @@ def tool(client, tmp_path):
 @pytest.fixture
 def keys(client, tmp_path):
     return tool_for(client, tmp_path, KEYS)
+
+
+def test_a_comparison_whose_markers_moved_is_incomplete_and_no_difference(shell, client, monkeypatch):
+    shell("apply")
+
+    def moving(*_):
+        raise MarkersMovedError
+
+    monkeypatch.setattr(verify, "compare", moving)
+    assert "markers moved" in shell.error("verify", "0001", exit=31, code="incomplete")
 
 
 def test_equal_counts_do_not_hide_other_members(client, shell):

@@ -16,7 +16,14 @@ from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, QuarantineError, RefusedError, StoppedByLoadError, UsageError
+from migrator.errors import (
+    DifferencesError,
+    IncompleteError,
+    QuarantineError,
+    RefusedError,
+    StoppedByLoadError,
+    UsageError,
+)
 from migrator.ledger import Entry
 from migrator.models import DifferenceResult, Stopped, VerifyResult, show
 
@@ -44,7 +51,7 @@ def verify(
         try:
             return _verify(session.reader(module, entry), Outcome(), sample, budget)
         except MarkersMovedError:
-            raise DifferencesError(f"{module.id}: markers moved while comparing", next="run it again") from None
+            raise IncompleteError(f"{module.id}: markers moved while comparing", next="run it again") from None
     with session.leased() as lease:
         session.init(lease)
         run = session.run(lease, module)
