@@ -10,7 +10,9 @@ from migrator.adapters import Records
 from migrator.engine import back, recover, restore
 from migrator.engine.run import Run
 from migrator.engine.sweep import open_backup
-from migrator.errors import DifferencesError, RefusedError
+from migrator.engine.walk import MarkersMovedError
+from migrator.errors import DifferencesError, FencedError, RefusedError
+from migrator.phases import Fence
 from tests.records import saved
 from tests.support import KEYS, Crash, Tool, crashing, modules_of, own_keys, picture, put, tool_for
 from tests.test_lost_markers import set_back
@@ -207,6 +209,33 @@ def test_a_slot_that_differs_behind_switched_leads_back_to_expanded_where_the_ol
     assert tool.place.raw.hget(b"{t}:hash:a", "text") == b"written past the adapters"
 
 
+def test_a_bare_rollback_goes_no_step_further_than_recovery_did(tool):
+    tool.apply(through="switch")
+    set_back(tool, "verified", 1)
+    put(tool.place, b"{t}:text:a", b"written past the adapters")
+    assert tool.rollback() == "expanded"
+    assert tool.rollback() == "pending"
+
+
+def test_a_bare_rollback_that_was_cut_off_is_finished_and_no_more(tool, monkeypatch):
+    tool.apply(through="switch")
+    with monkeypatch.context() as broken:
+        broken.setattr(Run, "settle", crashing)
+        with pytest.raises(Crash):
+            tool.rollback()
+    assert tool.states() == {("expanded", 3)}
+    assert tool.rollback() == "expanded"
+
+
+def test_a_bare_rollback_of_a_switch_that_was_cut_off_undoes_the_switch(tool, monkeypatch):
+    tool.apply()
+    with monkeypatch.context() as broken:
+        broken.setattr(Run, "settle", crashing)
+        with pytest.raises(Crash):
+            tool.apply(through="switch")
+    assert tool.rollback() == "expanded"
+
+
 @pytest.mark.parametrize("earlier", [("contracted", 4), ("reverting", 5)])
 def test_a_slot_of_an_earlier_way_back_is_rebuilt_again_and_never_taken_for_whole(tool, earlier):
     before = picture(tool.place)
@@ -239,6 +268,18 @@ def test_what_goes_on_after_recovery_gives_its_result(tool):
     tool.apply()
     with tool.run() as run:
         assert recover.persist(run, lambda: json.dumps(run.entry.phase)) == '"verified"'
+
+
+def test_a_run_whose_fence_another_process_took_stops_as_fenced(tool):
+    tool.apply(through="expand")
+    with tool.run() as run:
+
+        def replaced():
+            run.markers.raise_fence(Fence(run.lease.fence.number + 1, "another"))
+            raise MarkersMovedError
+
+        with pytest.raises(FencedError, match="took over the lease"):
+            recover.persist(run, replaced)
 
 
 def test_a_change_that_came_to_no_marker_is_not_completed_by_recovery(tool, monkeypatch):

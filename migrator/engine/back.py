@@ -33,14 +33,18 @@ _BACK_FROM: dict[Phase, Phase] = {
 _ORDER: tuple[Phase, ...] = ("contracted", "switched", "expanded", "pending")
 
 
-def rollback(run: Run, to: Phase | None) -> None:
-    """One step of the way back, or all steps down to `to`. Repeat it after a crash."""
+def rollback(run: Run, to: Phase | None, begun: Phase | None = None) -> None:
+    """One step of the way back, or all steps down to `to`. Repeat it after a crash.
+
+    `begun`: the ledger's phase before recovery, which may have gone that step already, or finished the one before.
+    """
     if run.entry.cleaning:
         clean(run)
         return
     if run.entry.phase == "closed":
         raise RefusedError(f"{run.id}: a restore is under way", next="finish it: run the restore again")
-    goal = to or _BACK_FROM.get(run.entry.phase)
+    steps = [_BACK_FROM[phase] for phase in (begun, run.entry.phase) if phase in _BACK_FROM]
+    goal = to or min(steps, key=_ORDER.index, default=None)
     if goal is None or run.entry.phase == "pending":
         run.observer.say(f"{run.id}: pending already, there is nothing to roll back")
         return

@@ -163,14 +163,14 @@ def init(session: Session, id: str | None, at: str | None) -> InitResult:
 
 
 def rollback(session: Session, id: str, to: Phase | None) -> ApplyResult:
-    return _backwards(session, id, "rollback", lambda run: back.rollback(run, to))
+    return _backwards(session, id, "rollback", lambda run, begun: back.rollback(run, to, begun))
 
 
 def restore(session: Session, id: str) -> ApplyResult:
-    return _backwards(session, id, "restore", restoring.restore)
+    return _backwards(session, id, "restore", lambda run, _: restoring.restore(run))
 
 
-def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) -> ApplyResult:
+def _backwards(session: Session, id: str, what: str, go: Callable[[Run, Phase], None]) -> ApplyResult:
     module = session.modules.find(id)
     if not session.options.yes:
         raise RefusedError(f"{what} of {module.id} changes data", next="add --yes to have that done")
@@ -181,8 +181,9 @@ def _backwards(session: Session, id: str, what: str, go: Callable[[Run], None]) 
     stopped = None
     with session.leased() as lease:
         run = session.run(lease, module)
+        begun = run.entry.phase
         try:
-            recover.persist(run, lambda: go(run), back=True)
+            recover.persist(run, lambda: go(run, begun), back=True)
         except (InterruptedRunError, Interrupted, DifferencesError, QuarantineError, StoppedByLoadError) as error:
             stopped = _stopped(error, session, module)
     state = migration_status(session, module, session.entries(), None, few=FEW_AFTER_A_WALK)

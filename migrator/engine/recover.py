@@ -11,10 +11,10 @@ from migrator.engine.judge import FAULTS, Difference
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import DifferencesError, LedgerBackwardsError, RefusedError
+from migrator.errors import DifferencesError, FencedError, LedgerBackwardsError, RefusedError
 from migrator.ledger import Intent
 from migrator.models import number_of, show
-from migrator.phases import Marker, Phase
+from migrator.phases import FenceTakenError, Marker, Phase
 from migrator.snapshot.backup import Backup, directory_for
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def reconcile(run: Run, *, back: bool = False) -> None:
     `back`: what follows is a rollback or a restore, so records that differ are no reason to stop where it settles them.
     Raises DifferencesError where they are, LedgerBackwardsError where a marker is ahead, MarkersMovedError.
     """
-    markers, run.seen = run.seen or run.markers.raise_fence(run.lease.fence), None
+    markers, run.seen = run.seen or _fenced(run), None
     missing = [slot for slot, marker in markers.items() if marker is None]
     if missing:
         entry = run.entry
@@ -68,6 +68,17 @@ def reconcile(run: Run, *, back: bool = False) -> None:
         _finish(run, markers, intent)
         return
     _behind(run, markers, states, back=back)
+
+
+def _fenced(run: Run) -> dict[int, Marker | None]:
+    """The markers, once they know nobody else. Raises FencedError where another process was faster."""
+    try:
+        return run.markers.raise_fence(run.lease.fence)
+    except FenceTakenError:
+        raise FencedError(
+            f"{run.id}: another process took over the lease; this one stops without another write",
+            next="see who holds it with: migrator lock show",
+        ) from None
 
 
 def _finish(run: Run, markers: dict[int, Marker | None], intent: Intent) -> None:
