@@ -332,3 +332,45 @@ def test_records_of_the_new_shape_under_the_final_name_are_saved_in_batches_boun
         restore.restore(run)
     assert (tool.phase(), client.raw.get(TEXT)) == ("pending", b" a")
     assert client.raw.hget(b"{t}:text:large", "text") == b"x" * 9000
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_new_record_too_large_to_carry_back_is_listed_and_leads_out_once_it_is_accepted(
+    client, tmp_path, monkeypatch, before
+):
+    monkeypatch.setattr(copy, "MAX_ELEMENTS", 50)
+    tool, late = tool_for(client, tmp_path, LINES), b"{t}:set:late"
+    put(client, TEXT, b"one two")
+    tool.apply(through="contract")
+    put(client, late, VALUES["set"](51))
+    shell = Shell(client, tool.directory)
+    for _ in range(2):
+        tool.rollback(exit=32)
+        [listed] = shell("quarantine", "list", "0001")["records"]
+        assert (listed["key"], listed["reason"]) == ("{t}:text:late", TOO_LARGE)
+    if before:  # or it is made smaller
+        client.raw.srem(late, *[b"m%d" % n for n in range(2, 51)])
+        assert tool.rollback() == "switched"
+        assert client.raw.get(b"{t}:text:late") == b"m0 m1"
+        return
+    shell("quarantine", "accept", "0001", "{t}:text:late")
+    assert tool.rollback() == "switched"
+    assert tool.verify().complete
+    tool.apply("0001", through="contract")
+    assert tool.rollback(to="pending") == "pending"
+    assert client.raw.get(TEXT) == b"one two"
+    assert client.raw.scard(late) == 51
+
+
+def test_a_new_record_that_no_inverse_carries_back_is_listed_and_leads_out_too(client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    put(client, TEXT, b"one")
+    tool.apply(through="contract")
+    put(client, b"{t}:hash:late", {b"id": b"late"})
+    tool.rollback(exit=32)
+    shell = Shell(client, tool.directory)
+    [listed] = shell("quarantine", "list", "0001")["records"]
+    assert listed["key"] == "{t}:text:late"
+    shell("quarantine", "accept", "0001", "{t}:text:late")
+    assert tool.rollback(to="pending") == "pending"
+    assert set(picture(client)) == {TEXT, b"{t}:hash:late"}

@@ -110,8 +110,10 @@ def test_nothing_is_put_back_once_another_holds_the_lease(tool, monkeypatch):
 def test_a_record_whose_field_has_a_ttl_is_not_put_back_without_it(tool):
     if tool.place.raw.execute_command("HPEXPIREAT", b"{t}:hash:a", EXPIRES_AT, "FIELDS", 1, "text") != [1]:
         pytest.skip("no field TTLs")
-    tool.rollback(exit=30)
+    tool.rollback(exit=32)
     assert tool.place.raw.exists(A) == 0
+    tool.place.raw.execute_command("HPERSIST", b"{t}:hash:a", "FIELDS", 1, "text")
+    assert tool.rollback() == "switched"
 
 
 @pytest.mark.parametrize("name", [b"a", b"late"])

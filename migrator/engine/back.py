@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migrator.client import checked
@@ -16,7 +16,7 @@ from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DriftError, RefusedError
 from migrator.ledger import Tally
-from migrator.moves.family import Family
+from migrator.moves.family import Family, Pair
 from migrator.phases import Phase
 from migrator.snapshot import backup
 from migrator.snapshot.backup import directory_for
@@ -137,6 +137,17 @@ def _clean_all(run: Run) -> None:
                                next="stop the application that does, then run the rollback again")  # fmt: skip
 
 
+def _accepted_alone(run: Run, family: Family, pairs: Sequence[Pair]) -> set[bytes]:
+    """The old names of accepted records that the new shape alone has: no inverse could carry them back."""
+    if family.by_member:
+        return set()
+    found = [pair.old for pair in pairs if run.quarantine.accepted_key(pair.key.raw)]
+    alone = {key for key, there in zip(found, run.client.each("EXISTS", found), strict=True) if not checked(there)}
+    if alone:
+        run.note("records that were accepted and have no old one stay in the new shape")
+    return alone
+
+
 def _clean_once(run: Run, family: Family, name: str) -> int:
     guard = run.guard("pending")
 
@@ -145,7 +156,8 @@ def _clean_once(run: Run, family: Family, name: str) -> int:
         mine = [k for k, t in zip(visit.keys, types, strict=True) if checked(t).decode() == family.kinds["new"]]
         pairs = [(key, pair) for key in mine if (pair := family.from_new(key)) is not None]
         kept = adopted(run, family, [pair for _, pair in pairs])
-        gone = [key for (key, _), keep in zip(pairs, kept, strict=True) if not keep]
+        alone = _accepted_alone(run, family, [pair for _, pair in pairs])
+        gone = [key for (key, pair), keep in zip(pairs, kept, strict=True) if not keep and pair.old not in alone]
         unlink(run, guard, gone)
         yield Progress({"removed": len(gone)})
 

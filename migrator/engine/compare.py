@@ -21,9 +21,10 @@ from migrator.ledger.lease import server_ms
 from migrator.moves.family import Family, Side
 
 
-def compare(
-    run: Run, outcome: Outcome, name: str = "compare", sides: tuple[Side, ...] = ("old", "new")
-) -> Counter[str]:
+ALL_SIDES: tuple[Side, ...] = ("old", "new")
+
+
+def compare(run: Run, outcome: Outcome, name: str = "compare", sides: tuple[Side, ...] = ALL_SIDES) -> Counter[str]:
     """Compares everything, or what one side has. Returns the counts by verdict, `compared` and `repaired` among them.
 
     Only apply's own comparison, `compare`, is resumed after a crash; whoever calls it forgets its checkpoints after.
@@ -77,7 +78,10 @@ def recheck(run: Run) -> None:
                 is_type = run.client.one(key, "TYPE", key).decode()
                 lasting = is_type not in ("none", family.kinds["old"])
             elif member is None:
-                readable = [p for batch in key_batches(run, family, "old", [pair]) for p in batch]
+                readable = [pair]
+                # On the way back it is the new one that may be too large to be read.
+                for side in ALL_SIDES if run.entry.phase == "reverting" else ALL_SIDES[:1]:
+                    readable = [p for batch in key_batches(run, family, side, readable) for p in batch]
                 lasting = any(d.verdict == "unreadable" for d in judge_keys(run, family, readable)) or not readable
             else:
                 members = read_old(run, family, pair, [member])

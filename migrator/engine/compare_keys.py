@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from migrator.client import checked
 from migrator.engine.alike import round_one
-from migrator.engine.copy import BATCH_RECORDS, TOO_LARGE, copy_keys, drop_keys, key_batches
-from migrator.engine.judge import Difference, judge_keys, unreadable
+from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys, key_batches
+from migrator.engine.judge import Difference, judge_extra, judge_keys, unreadable
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Step, Visit
@@ -55,16 +55,20 @@ def new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
             return
         exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         suspects = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
-        for start in range(0, len(suspects), BATCH_RECORDS):
-            yield from _alone(run, family, outcome, suspects[start : start + BATCH_RECORDS])
+        too_large: list[Pair] = []
+        for batch in key_batches(run, family, "new", suspects, too_large):
+            yield from _alone(run, family, outcome, judge_keys(run, family, batch))
+        unread = [Difference(pair, None, *judge_extra(run, pair, "too-large")) for pair in too_large]
+        yield from _alone(run, family, outcome, unread)
 
     return step
 
 
-def _alone(run: Run, family: Family, outcome: Outcome, suspects: Sequence[Pair]) -> Iterator[Progress]:
-    """New records that seem to have no old one."""
-    judged = judge_keys(run, family, suspects)
+def _alone(run: Run, family: Family, outcome: Outcome, judged: Sequence[Difference]) -> Iterator[Progress]:
+    """New records that seemed to have no old one."""
     yield Progress(pass_over(run, outcome, [d for d in judged if d.verdict == "ignored"]))
+    if run.entry.phase in ("reverting", "switched"):  # elsewhere it has an old one by now, and is that one's
+        yield Progress(account(outcome, [d for d in judged if d.verdict in ("unreadable", "accepted")]))
     found = [d for d in judged if d.verdict == "extra"]
     wrong = len(found)
     if outcome.drop_extras and outcome.repair is not None and found:

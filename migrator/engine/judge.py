@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
-from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, breathe, foreign_type, sizes
+from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, TOO_LARGE, breathe, foreign_type, sizes
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.moves.family import COLLISION, Family, Member, Pair
@@ -93,7 +93,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
     old_type, old_expiry, old_items = old[0].decode(), old[1], old[2]
     new_type, new_expiry, new_items = new[0].decode(), new[1], new[2]
     if old_type == "none":
-        return _judge_alone(family, new_type)
+        return _judge_alone(run, family, pair, new_type, new_items)
     if family.same_name and old_type == family.kinds["new"]:
         # It has the new shape under the final name already; a staged one beside it would be lost at contract.
         return ("different", "two new records") if new_type != "none" else ("equal", "")
@@ -111,17 +111,34 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
             return "equal", ""
         return _missing(run, pair, None, digest(old_items))
     if wanted != from_items(family.kinds["new"], new_items):
-        return "different", "the new record is not what the mapping makes of the old one"
+        found: tuple[Verdict, str] = "different", "the new record is not what the mapping makes of the old one"
+        return _refused_back(run, pair, digest(new_items)) or found
     return ("ttl_drift", "the expiry differs") if drifts(old_expiry, new_expiry) else ("equal", "")
 
 
-def _judge_alone(family: Family, new_type: str) -> tuple[Verdict, str]:
+def _judge_alone(run: Run, family: Family, pair: Pair, new_type: str, new_items: Reply) -> tuple[Verdict, str]:
     """A new shape without an old one. Of another type it is nothing this migration made: it is somebody's own."""
     if new_type == "none":
         return "gone", ""
     if new_type == family.kinds["new"]:
-        return "extra", "there is no old record"
+        return judge_extra(run, pair, digest(new_items))
     return "ignored", none_of_ours(new_type)
+
+
+def judge_extra(run: Run, pair: Pair, value_digest: str) -> tuple[Verdict, str]:
+    """A new record without an old one."""
+    return _refused_back(run, pair, value_digest) or ("extra", "there is no old record")
+
+
+def _refused_back(run: Run, pair: Pair, value_digest: str) -> tuple[Verdict, str] | None:
+    """Where the new shape is the truth, a record may be one that no inverse carries back; None if it is not."""
+    known = run.quarantine.get(pair)
+    if known is None or run.entry.phase not in ("reverting", "switched"):
+        return None
+    value_digest = known.digest if known.reason == TOO_LARGE else value_digest
+    if run.quarantine.is_accepted(pair, None, value_digest):
+        return "accepted", ""
+    return unreadable(run, pair, None, known.reason, value_digest) if run.entry.phase == "reverting" else None
 
 
 def none_of_ours(is_type: str) -> str:

@@ -15,7 +15,7 @@ from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.compare import compare
 from migrator.engine.compare_members import by_batch
-from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches
+from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches, reject_too_large
 from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded
 from migrator.engine.judge import FAULTS, Verdict, judge_keys
@@ -51,9 +51,9 @@ def rebuild(run: Run, saved: Path | None) -> None:
     for number, family in enumerate(run.families):
         _from_inverse(run, family, number)
     counts = compare(run, Outcome(), "compare-back")
-    if any(counts[fault] for fault in _BY_INVERSE):
-        # Rare: an application without an adapter, or a stop half-way. Otherwise the comparison, which proves it all,
-        # is the only one that reads both shapes in full.
+    if any(counts[fault] for fault in (*_BY_INVERSE, "unreadable")):
+        # Rare: an application without an adapter, a stop half-way, or what was refused and may be mended. Otherwise the
+        # comparison, which proves it all, is the only one that reads both shapes in full.
         for number, family in enumerate(run.families):
             _follow_inverse(run, family, number)
         counts = compare(run, Outcome(), "compare-back")
@@ -66,9 +66,10 @@ def rebuild(run: Run, saved: Path | None) -> None:
         run.lease.write(run.book())  # what is unreadable is to be found in the list
         if {*wrong} == {"unreadable"}:
             raise QuarantineError(
-                f"{run.id}: {number_of(wrong['unreadable'], 'old record')} cannot be mapped, which leaves the rebuilt "
-                "old shape without its proof",
-                next=f"mend or accept them: migrator quarantine list {run.module.number}; then run the rollback again",
+                f"{run.id}: {number_of(wrong['unreadable'], 'record')} cannot be mapped, so the rebuilt old shape is "
+                "not proved",
+                next=f"mend or accept them: migrator quarantine list {run.module.number}; then run the rollback again "
+                "(what is accepted stays in the shape it has)",
             )
         found = ", ".join(f"{number} {fault}" for fault, number in wrong.items())
         raise DifferencesError(
@@ -247,9 +248,11 @@ def _absent_keys(run: Run, family: Family) -> Step:
         exists = run.client.each("EXISTS", [pair.old for pair in pairs])
         absent = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
         yield Progress({"scanned": len(pairs) - len(absent)})
-        for batch in key_batches(run, family, "new", absent):
+        too_large: list[Pair] = []
+        for batch in key_batches(run, family, "new", absent, too_large):
             mend_keys(run, family, batch, by_inverse(family))
             yield Progress({"scanned": len(batch)})
+        yield Progress(reject_too_large(run, too_large))
 
     return step
 
@@ -289,10 +292,15 @@ def _follow_inverse(run: Run, family: Family, number: int) -> None:
 def _inverse_keys(run: Run, family: Family) -> Step:
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [pair for name in visit.keys if (pair := family.from_new(name)) is not None]
-        for batch in key_batches(run, family, "new", pairs):
+        too_large: list[Pair] = []
+        for batch in key_batches(run, family, "new", pairs, too_large):
+            for pair in batch:
+                if not run.quarantine.accepted_key(pair.key.raw):
+                    run.quarantine.release(pair)  # it is tried again, and listed again
             mend = [d.pair for d in judge_keys(run, family, batch) if d.verdict in _BY_INVERSE]
             mend_keys(run, family, mend, by_inverse(family))
             yield Progress({"scanned": len(batch)})
+        yield Progress(reject_too_large(run, too_large))
 
     return step
 
