@@ -20,7 +20,6 @@ from migrator.ledger import Comparison
 from migrator.ledger.lease import server_ms
 from migrator.moves.family import Family, Side
 
-
 ALL_SIDES: tuple[Side, ...] = ("old", "new")
 
 
