@@ -7,14 +7,14 @@ import json
 import pytest
 
 from migrator.adapters import Records
-from migrator.engine import back, recover, restore
+from migrator.engine import back, commands, rebuild, recover, restore
 from migrator.engine.run import Run
 from migrator.engine.sweep import open_backup
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, FencedError, RefusedError
-from migrator.phases import Fence
+from migrator.phases import Fence, Phase
 from tests.records import saved
-from tests.support import KEYS, Crash, Tool, crashing, modules_of, own_keys, picture, put, tool_for
+from tests.support import KEYS, Crash, Tool, all_keys, crashing, modules_of, own_keys, picture, put, tool_for
 from tests.test_lost_markers import set_back
 
 # Three slots, and so three markers.
@@ -88,6 +88,74 @@ def contracted(tool: Tool, *, through: str = "switch") -> None:
         epoch = run.entry.epoch + 1
         open_backup(run, epoch).finish()
         run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=epoch, swept=False, saved=False)
+
+
+def cut_off(apart: Tool, monkeypatch, phase: Phase) -> None:
+    """Back from contract, and a crash when the first marker says the phase after that."""
+    apart.apply(through="contract")
+    with apart.run() as run, monkeypatch.context() as broken:
+        run.change("reverting", rolled_back=True, swept=False)
+        if phase == "switched":
+            rebuild.rebuild(run, back.backup_of(run))
+        broken.setattr(run, "settle", crashing)
+        whole, run.markers.slots = run.markers.slots, [apart.client.slot(A)]
+        with pytest.raises(Crash):
+            run.change(phase, swept=False)
+        run.markers.slots = whole
+    fail_over(apart, B, "contracted", 4)
+    assert apart.states() == {("reverting", 5), (phase, 6), ("contracted", 4)}
+
+
+def test_a_slot_that_went_back_behind_a_way_back_that_is_given_up_goes_on_with_the_others(apart, monkeypatch):
+    cut_off(apart, monkeypatch, "contracted")
+    with apart.run() as run:
+        recover.reconcile(run)
+    assert apart.states() == {("contracted", 6)}
+    apart.apply("0001", through="contract")
+    assert apart.rollback() == "switched"
+    assert [apart.place.raw.get(key) for key in (A, B, C)] == [b" " + key for key in (A, B, C)]
+
+
+def test_a_slot_that_went_back_behind_a_rebuild_is_rebuilt_in_an_epoch_that_no_slot_has_seen(apart, monkeypatch):
+    cut_off(apart, monkeypatch, "switched")
+    apart.place.raw.delete(B)  # nor has the replica heard of what was rebuilt
+    with apart.run() as run:
+        recover.reconcile(run)
+    assert apart.states() == {("reverting", 7)}
+    assert apart.rollback() == "switched"
+    assert [apart.place.raw.get(key) for key in (A, B, C)] == [b" " + key for key in (A, B, C)]
+
+
+def test_in_pending_slots_that_went_back_alone_are_cleaned_and_on_the_operators_word(apart):
+    assert apart.rollback(to="pending") == "pending"
+    fail_over(apart, B, "expanded", 3)
+    put(apart.place, b"{b}:hash:1", {b"text": b"of the migration"})
+    put(apart.place, b"{a}:hash:1", {b"text": b"somebody's own"})
+    stopped = apart.apply("0001", exit=60).stopped
+    assert stopped is not None
+    assert "took 1 slot back" in stopped.reason
+    assert "rollback 0001 --to pending" in (stopped.next or "")
+    assert apart.place.raw.exists(b"{b}:hash:1")
+    assert apart.rollback(to="pending") == "pending"
+    assert [apart.place.raw.exists(key) for key in (b"{b}:hash:1", b"{a}:hash:1")] == [0, 1]
+    apart.apply("0001", exit=60, backup=False)  # that one is adopted with a backup only
+    apart.apply("0001", through="switch")
+
+
+def test_what_was_adopted_is_not_removed_again_where_a_slot_went_back(tool):
+    put(tool.place, b"{t}:hash:z", {b"text": b"older"})
+    commands.init(tool.session(), "0001", "pending")
+    tool.apply(through="expand")
+    assert tool.rollback() == "pending"
+    set_back(tool, "expanded", 1)
+    session = tool.session()
+    for slot in session.reader(session.modules.find("0001")).markers.slots:
+        tool.place.raw.sadd(session.names.adopted("0001_first", tool.client.slot_tag(slot)), b"{t}:hash:z")
+    with pytest.raises(RefusedError, match="is to be removed again"):
+        tool.rollback()
+    assert tool.rollback() == "pending"
+    assert tool.place.raw.hgetall(b"{t}:hash:z") == {b"text": b"older"}
+    assert not [key for key in all_keys(tool.place) if b":adopted:" in key]
 
 
 @pytest.mark.parametrize("earlier", [("verified", 1), ("switched", 1)])

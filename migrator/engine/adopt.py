@@ -14,6 +14,7 @@ from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
+from migrator.ledger import Entry
 from migrator.models import show
 from migrator.moves.family import Family, Pair
 from migrator.snapshot import backup
@@ -92,9 +93,11 @@ def adopted_back(run: Run) -> None:
         what = "discarded by the restore, and do not come back" if run.entry.restored else "left as they are now"
         run.note(f"target keys that were there before are {what}: no --backup was given")
     else:
-        path = _backup_in(run, base)
+        path, slots = _backup_in(run, base), slots_to_clean(run.entry)
         backup.check(path)
         for line in backup.lines(path):
+            if slots and run.client.slot(line.key) not in slots:
+                continue
             if line.part == 0:
                 unlink(run, run.guard("pending"), [line.key])
             _put_adopted(run, line)
@@ -113,6 +116,11 @@ def _backup_in(run: Run, base: Path) -> Path:
             next="run the same command again, with the --backup DIR that was given to expand",
         )
     return base / name
+
+
+def slots_to_clean(entry: Entry) -> set[int]:
+    """The slots that cleaning is about; none where it is about all."""
+    return {int(slot) for slot in entry.slots_to_clean.split(",") if slot}
 
 
 def has_adopted(run: Run) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migrator.client import checked
-from migrator.engine.adopt import adopted, adopted_back, forget_adopted
+from migrator.engine.adopt import adopted, adopted_back, forget_adopted, slots_to_clean
 from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import unlink
 from migrator.engine.guards import check_names, claim, release_claim
@@ -122,7 +122,7 @@ def clean(run: Run) -> None:
     release_claim(run)
     run.quarantine.clear_open()
     run.put(tally=Tally())
-    run.change("pending", detail="the new shape is removed", cleaning=False, adopted="")
+    run.change("pending", detail="the new shape is removed", cleaning=False, slots_to_clean="", adopted="")
     if had_adopted:
         forget_adopted(run)
 
@@ -149,11 +149,12 @@ def _accepted_alone(run: Run, family: Family, pairs: Sequence[Pair]) -> set[byte
 
 
 def _clean_once(run: Run, family: Family, name: str) -> int:
-    guard = run.guard("pending")
+    guard, slots = run.guard("pending"), slots_to_clean(run.entry)
 
     def step(visit: Visit) -> Iterator[Progress]:
-        types = run.client.each("TYPE", visit.keys)
-        mine = [k for k, t in zip(visit.keys, types, strict=True) if checked(t).decode() == family.kinds["new"]]
+        there = [key for key in visit.keys if not slots or run.client.slot(key) in slots]
+        types = run.client.each("TYPE", there)
+        mine = [k for k, t in zip(there, types, strict=True) if checked(t).decode() == family.kinds["new"]]
         pairs = [(key, pair) for key in mine if (pair := family.from_new(key)) is not None]
         kept = adopted(run, family, [pair for _, pair in pairs])
         alone = _accepted_alone(run, family, [pair for _, pair in pairs])

@@ -70,7 +70,7 @@ def _from_markers(
         "expanded_at": entry.expanded_at or fresh.known_at,
         "rolled_back": (known is not None and known.rolled_back) or _was_back(phase, epoch, known),
         # Whether all of it was removed, the markers do not tell: what is left is adopted by the next expand.
-        "cleaning": False, "discarded": False, "restored": False,
+        "cleaning": False, "slots_to_clean": "", "discarded": False, "restored": False,
         "saved": swept or (earlier is not None and earlier.saved),
     })  # fmt: skip
     run = session.reader(module, entry)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from migrator.engine import dump
+from migrator.engine.adopt import UNKNOWN, has_adopted, slots_to_clean
 from migrator.engine.compare import compare
+from migrator.engine.guards import to_pending
 from migrator.engine.judge import FAULTS, Difference
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
@@ -116,10 +118,11 @@ def _walk_again(run: Run, markers: dict[int, Marker | None], **changes: bool) ->
 def _all_to(run: Run, markers: dict[int, Marker | None], phase: Phase, detail: str, **changes: bool) -> None:
     # Above the epoch of a change that was under way too: some slots may have come to it already.
     epoch = max(run.entry.epoch, run.entry.intent.epoch if run.entry.intent else 0) + 1
-    intent = Intent(phase=phase, epoch=epoch, checksum=run.entry.mapping, changes={**changes})
+    checksum = run.entry.model_copy(update={"phase": phase}).checksum
+    intent = Intent(phase=phase, epoch=epoch, checksum=checksum, changes={**changes})
     run.put(intent=intent)
     _set(run, markers, (phase, epoch), intent.checksum)
-    run.settle(intent, detail=detail)
+    run.settle(intent, what="recovered", detail=detail)
 
 
 def _compare_again(run: Run, markers: dict[int, Marker | None], *, back: bool) -> None:
@@ -239,13 +242,58 @@ class _OldSaved:
 
 
 def _set_forward(run: Run, markers: dict[int, Marker | None]) -> None:
-    """On the way back every step of the phase is repeated from its start anyway."""
-    here = (run.entry.phase, run.entry.epoch)
-    behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) != here}
-    _set(run, behind, here, run.entry.checksum)
-    run.make_durable(*here, run.entry.checksum)
-    run.put("recovered", f"{len(behind)} slots set to {run.entry.phase}", run.ledger.forget_words(run.id),
-            intent=None, cleaning=run.entry.cleaning or run.entry.phase == "pending")  # fmt: skip
+    """In `pending`, `reverting` and `closed` every step of the phase is repeated from its start anyway.
+
+    Slots that came further than the ledger stay there if the change that was under way is true of the others too; else
+    all repeat the phase, above an epoch that some have seen.
+    """
+    here, intent = (run.entry.phase, run.entry.epoch), _begun(run, markers)
+    come = {here} if intent is None else {here, (intent.phase, intent.epoch)}
+    behind = {slot: m for slot, m in markers.items() if m is not None and (m.phase, m.epoch) not in come}
+    told = f"{number_of(len(behind), 'slot')} set to {run.entry.phase}"
+    refused = _clean_again(run, markers, behind, intent) if run.entry.phase == "pending" else None
+    if intent is not None and not (intent.phase == "contracted" and {m.phase for m in behind.values()} <= _OLD_IS_NOT):
+        _all_to(run, markers, run.entry.phase, f"markers went back in a failover: {told}")
+    else:
+        # Written down before the first marker is set: nothing else tells later which slots went back.
+        run.put("recovered", told, run.ledger.forget_words(run.id), intent=intent)
+        _set(run, behind, here, run.entry.checksum)
+        if intent is None:
+            run.make_durable(*here, run.entry.checksum)
+        else:
+            _finish(run, run.markers.read(), intent)
+    if refused is not None:
+        raise refused
+
+
+def _clean_again(
+    run: Run, markers: Mapping[int, Marker | None], behind: Mapping[int, Marker], intent: Intent | None
+) -> RefusedError | None:
+    """Where slots went back, the new shape may be there again, and what was adopted as the migration had made it: to be
+    removed there, and nowhere else. Returns what asks for the operator's word, if nobody has given it yet."""
+    entry, slots = run.entry, set(behind)
+    if intent is not None and intent.phase != "pending":  # adapters wrote the new shape there already
+        slots |= {slot for slot, m in markers.items() if m is not None and m.epoch == intent.epoch}
+    cleaned = intent is not None and intent.changes.get("cleaning") is False
+    if entry.cleaning and not cleaned:
+        slots |= slots_to_clean(entry) or set(markers)
+    unsure = {slot for slot, m in behind.items() if m.phase in _OLD_IS_NOT or m.phase == "closed"}
+    if unsure:
+        run.note(f"{number_of(len(unsure), 'slot')} went back to where the old shape may not be whole: what the new "
+                 "shape has there is left")  # fmt: skip
+    slots -= unsure
+    if not slots:
+        return None
+    asked = entry.cleaning
+    run.put(
+        cleaning=True, slots_to_clean="" if slots == set(markers) else ",".join(map(str, sorted(slots))),
+        adopted=entry.adopted or (UNKNOWN if has_adopted(run) else ""),
+    )  # fmt: skip
+    return None if asked else RefusedError(
+        f"{run.id}: a failover took {number_of(len(behind), 'slot')} back to before it was rolled back; what the new "
+        "shape has there is to be removed again",
+        next=to_pending(run.entry, run.module.number),
+    )  # fmt: skip
 
 
 def _set(run: Run, markers: Mapping[int, Marker | None], to: State, checksum: str) -> None:

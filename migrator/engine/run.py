@@ -112,7 +112,7 @@ class Run:
         self.markers.change(self.lease.fence, (self.entry.phase, self.entry.epoch), target, intent.checksum)
         self.settle(intent, detail=detail)
 
-    def settle(self, intent: Intent, *, detail: str = "") -> None:
+    def settle(self, intent: Intent, *, what: str = "", detail: str = "") -> None:
         """All markers stand where the intent wants them: makes that durable and says so in the ledger.
 
         Evidence and checkpoints of the old epoch die with it.
@@ -123,10 +123,10 @@ class Run:
             self.make_durable(intent.phase, intent.epoch, intent.checksum)
             changes["comparison"] = None
             also = self.ledger.forget_words(self.id)
-        what = f"{self.entry.phase} -> {intent.phase}"
+        step = f"{self.entry.phase} -> {intent.phase}"
         if self.entry.phase == intent.phase:
-            what = _ENDED.get(intent.phase, what)
-        self.put(what, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
+            step = what or _ENDED.get(intent.phase, step)
+        self.put(step, detail, also, phase=intent.phase, epoch=intent.epoch, intent=None, **changes)
         self.observer.say(f"{self.id}: {intent.phase}")
 
     def make_durable(self, phase: Phase, epoch: int, checksum: str) -> None:

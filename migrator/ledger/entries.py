@@ -68,7 +68,8 @@ class Comparison(Frozen):
 class Entry(Frozen):
     """One migration in the ledger. `mapping` is the checksum of the module it was expanded with.
 
-    `cleaning` is set while the new shape is being removed on the way back to `pending`; `swept` once contract has
+    `cleaning` is set while the new shape is being removed on the way back to `pending`, in `slots_to_clean` alone where
+    there are any (numbers with commas); `swept` once contract has
     removed the old shape. `rolled_back` makes a bare apply pass it over. `backup` is the directory the old shape was
     saved to, `backup_epoch` the epoch of that contract, `saved` says that it holds all of it. `discarded` is set once
     a restore has removed later writes, `restored` once it is done. `empty_at` is the epoch of an
@@ -83,6 +84,7 @@ class Entry(Frozen):
     moves: tuple[MoveNames, ...] = ()
     swept: bool = False
     cleaning: bool = False
+    slots_to_clean: str = ""
     rolled_back: bool = False
     backup: str = ""
     backup_epoch: int = 0
