@@ -257,5 +257,23 @@ def test_too_long_a_pause_is_exit_50_and_the_same_command_goes_on(server, tmp_pa
     assert shell("verify", "0001")["complete"]
 
 
+def test_the_way_back_hears_of_load_as_apply_does_and_what_only_removes_does_not_wait_for_memory(server, tmp_path):
+    for n in range(300):
+        put(server, b"{t}:text:%d" % n, b"text")
+    for n in range(64):
+        server.raw.set(f"large:{n}", b"x" * MB)
+    shell, backup = Shell(server, write(tmp_path / "migrations", KEYS)), ("--backup", str(tmp_path / "backup"), "--yes")
+    shell("apply", "--through", "contract", *backup)
+    server.raw.config_set("maxmemory", server.raw.info("memory")["used_memory"] * 26 // 25)
+    stopped = shell("rollback", "0001", *backup, "--max-pause", "0s", exit=50)["stopped"]
+    assert "memory is near its limit" in stopped["reason"]
+    assert shell("rollback", "0001", *backup, "--ignore-load")["migrations"][0]["phase"] == "switched"
+    shell("quarantine", "retry", "0001", "--ignore-load")
+    discard = ("restore", "0001", "--discard-later-writes", *backup)
+    assert "--max-pause is a time" in shell.error(*discard, "--max-pause", "soon", exit=2, code="usage")
+    gone = shell("rollback", "0001", "--to", "pending", *backup, "--max-pause", "0s")
+    assert gone["migrations"][0]["phase"] == "pending"
+
+
 def test_a_max_pause_that_is_no_time_is_a_usage_error(shell):
     assert "--max-pause is a time" in shell.error("apply", "--max-pause", "soon", exit=2, code="usage")

@@ -293,12 +293,15 @@ def rollback(
     to: Annotated[BackTo | None, typer.Option(help="How far back; one step if not said.")] = None,
     backup: BackupOption = None,
     yes: YesOption = False,
+    max_pause: MaxPauseOption = "10m",
+    ignore_load: IgnoreLoadOption = False,
 ) -> int:
     """Go back: one step, or to the phase named. Later writes are kept. Repeat it after a crash."""
-    from migrator.cli.opened import opened, show
+    from migrator.cli.opened import limits_from, opened, show
     from migrator.engine import commands
 
-    with opened(ctx.obj, [id], yes=yes, backup=backup) as session:
+    limits = limits_from(max_pause, ignore=ignore_load)
+    with opened(ctx.obj, [id], yes=yes, backup=backup, limits=limits) as session:
         result = commands.rollback(session, id, to.value if to else None)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0
@@ -313,18 +316,22 @@ def restore(
         bool, typer.Option("--discard-later-writes", help="Say that what was written since is lost (it is saved).")
     ] = False,
     yes: YesOption = False,
+    max_pause: MaxPauseOption = "10m",
+    ignore_load: IgnoreLoadOption = False,
 ) -> int:
     """Put the backup back as it was. What was written since contract is saved beside it and removed."""
-    from migrator.cli.opened import opened, show
+    from migrator.cli.opened import limits_from, opened, show
     from migrator.engine import commands
     from migrator.errors import RefusedError
+
+    limits = limits_from(max_pause, ignore=ignore_load)
 
     if not discard_later_writes:
         raise RefusedError(
             "restore discards what was written since contract",
             next=f"to keep it: migrator rollback {id} --backup DIR --yes; to discard it, add --discard-later-writes",
         )
-    with opened(ctx.obj, [id], yes=yes, backup=backup) as session:
+    with opened(ctx.obj, [id], yes=yes, backup=backup, limits=limits) as session:
         result = commands.restore(session, id)
         show(result, ctx.obj)
     return result.stopped.exit if result.stopped else 0

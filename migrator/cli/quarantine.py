@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.arguments import Id
+from migrator.cli.arguments import Id, IgnoreLoadOption, MaxPauseOption
 
 quarantine_app = typer.Typer(
     help="List, retry or accept records that cannot be mapped.",
@@ -27,12 +27,15 @@ def quarantine_list(ctx: typer.Context, id: Id) -> int:
 
 
 @quarantine_app.command("retry")
-def quarantine_retry(ctx: typer.Context, id: Id) -> int:
+def quarantine_retry(
+    ctx: typer.Context, id: Id, max_pause: MaxPauseOption = "10m", ignore_load: IgnoreLoadOption = False
+) -> int:
     """Try every open record again: what was mended is carried over and leaves the list."""
-    from migrator.cli.opened import opened, show
+    from migrator.cli.opened import limits_from, opened, show
     from migrator.engine import decide
 
-    with opened(ctx.obj, [id]) as session:
+    limits = limits_from(max_pause, ignore=ignore_load)
+    with opened(ctx.obj, [id], limits=limits) as session:
         result = decide.quarantine_retry(session, id)
     show(result, ctx.obj)
     return 32 if any(not record.accepted for record in result.records) else 0

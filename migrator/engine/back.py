@@ -163,6 +163,7 @@ def _clean_once(run: Run, family: Family, name: str) -> int:
         yield Progress({"removed": len(gone)})
 
     run.observer.begin(f"{run.id}: remove the new shape", None)
-    counts = Walk(run, name, family.new_glob, step, count=PAGE_KEYS, resume=False).all()
+    with run.throttle.freeing():
+        counts = Walk(run, name, family.new_glob, step, count=PAGE_KEYS, resume=False).all()
     run.observer.end()
     return counts["removed"]

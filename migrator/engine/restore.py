@@ -116,8 +116,9 @@ def _discard(run: Run, family: Family, number: int, saving: Backup) -> None:
         unlink(run, run.guard("closed"), gone)
         yield Progress({"discarded": len(gone)})
 
-    for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
-        Walk(run, f"discard-{number}-{side}", glob, step, count=PAGE_COLLECTIONS, resume=False).all()
+    with run.throttle.freeing():
+        for side, glob in (("old", family.old_glob), ("new", family.new_glob)):
+            Walk(run, f"discard-{number}-{side}", glob, step, count=PAGE_COLLECTIONS, resume=False).all()
     saving.finish()
 
 

@@ -144,7 +144,8 @@ def _save_all(run: Run, *, keep_accepted: bool) -> tuple[int, Backup | None]:
     for number, family in enumerate(run.families):
         saver = _Saver(run, family, backup, keep_accepted=keep_accepted)
         run.observer.begin(f"{run.id}: save and remove", None)
-        counts = Walk(run, f"save-{number}", family.retired_glob(), saver.step, count=PAGE_KEYS, resume=False).all()
+        with run.throttle.freeing():
+            counts = Walk(run, f"save-{number}", family.retired_glob(), saver.step, count=PAGE_KEYS, resume=False).all()
         saver.flush()
         run.observer.end()
         total, backup = total + counts["saved"], saver.backup

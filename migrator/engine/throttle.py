@@ -5,7 +5,8 @@ in need. One look a second says how things are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from migrator.client import Client, Node
@@ -45,6 +46,7 @@ class Throttle:
         self._node: Node | None = None
         self._cost = 0.0  # seconds of the server's time a record
         self._shared = True  # until it is known
+        self._freeing = False
         self._forget()
 
     def _forget(self) -> None:
@@ -54,6 +56,15 @@ class Throttle:
         self._interval = _FIRST
         self._records = 0
         self._others: int | None = None  # bytes that others have sent, at least
+
+    @contextmanager
+    def freeing(self) -> Iterator[None]:
+        """What only removes is no worse for a server that is short of memory: it does not wait for that."""
+        self._freeing = True
+        try:
+            yield
+        finally:
+            self._freeing = False
 
     def at_once(self, most: int, least: int) -> int:
         """Records a batch."""
@@ -98,7 +109,8 @@ class Throttle:
         self._learn(load, before, load.number("total_net_input_bytes") - sent, now)
         self._last, self._looked = load, now
         self._first = replace(first, ping=min(first.ping, ping))
-        return "; ".join(reasons(load, before, self._first, self._limits))
+        limits = replace(self._limits, memory=float("inf")) if self._freeing else self._limits
+        return "; ".join(reasons(load, before, self._first, limits))
 
     def _ping(self, node: Node) -> float:
         """Seconds; asked again where it took long, for one may have had to wait for this machine."""
