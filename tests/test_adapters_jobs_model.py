@@ -106,7 +106,9 @@ def plain(answer: Any, now: float) -> Any:
     if isinstance(answer, SetAside):
         return replace(answer, score=hours(answer.score, now), at=0)
     if isinstance(answer, list):
-        return [plain(one, now) for one in answer]
+        found = [plain(one, now) for one in answer]
+        # In the order of when they were set aside: for one of the two that may be a single millisecond.
+        return sorted(found, key=lambda one: one.member) if answer and isinstance(answer[0], SetAside) else found
     assert answer is None or isinstance(answer, (bool, Deleted, NotDone))
     return answer
 

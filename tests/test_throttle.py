@@ -249,7 +249,8 @@ def test_too_long_a_pause_is_exit_50_and_the_same_command_goes_on(server, tmp_pa
     assert stopped["reason"].startswith(f"127.0.0.1:{server.raw.connection_pool.connection_kwargs['port']} was in need")
     assert "memory is near its limit" in stopped["reason"]
     assert "same command" in stopped["next"]
-    assert "stopped at expanded" in shell.text("apply", "--max-pause", "500ms", exit=50)
+    # Before adapters begin to write a second shape, which takes memory too.
+    assert "stopped at pending" in shell.text("apply", "--max-pause", "500ms", exit=50)
     assert shell("apply", "--ignore-load")["migrations"][0]["phase"] == "verified"
     again = shell("verify", "0001", "--max-pause", "0s", exit=50)
     assert (again["complete"], again["stopped"]["exit"]) == (False, 50)

@@ -69,11 +69,10 @@ class Entry(Frozen):
     """One migration in the ledger. `mapping` is the checksum of the module it was expanded with.
 
     `cleaning` is set while the new shape is being removed on the way back to `pending`, in `slots_to_clean` alone where
-    there are any (numbers with commas); `swept` once contract has
-    removed the old shape. `rolled_back` makes a bare apply pass it over. `backup` is the directory the old shape was
-    saved to, `backup_epoch` the epoch of that contract, `saved` says that it holds all of it. `discarded` is set once
-    a restore has removed later writes, `restored` once it is done. `empty_at` is the epoch of an
-    `expanded` that began with no target key there (0: none). Times are unix ms.
+    there are any (numbers with commas); `swept` once contract has removed the old shape. `rolled_back` makes a bare
+    apply pass it over. `backup` is the directory the old shape was saved to, `backup_epoch` the epoch of that contract,
+    `saved` says that it holds all of it. `discarded` is set once a restore has removed later writes, `restored` once it
+    is done. `empty_at` is the epoch of an `expanded` that began with no target key there (0: none). Times are unix ms.
     """
 
     id: str
