@@ -177,6 +177,10 @@ def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path
     source = RENAMED.replace("    origin=lambda key, member: member[2:],\n", "").replace("member[2:]", inverse)
     tool = tool_for(client, tmp_path, source)
     init(tool)
+    with pytest.raises(UsageError, match="changes the names"):
+        flavour.make("Members", client, module_of(tool))
+    # Where the mapping takes no name that is made up, it is found out member by member.
+    tool = tool_for(client, tmp_path / "picky", source.replace("+ field", "+ {1: field, 3: field}[len(field)]"))
     members = flavour.make("Members", client, module_of(tool))
     put(client, OLD, {b"m:x": b"1"})
     for call in (

@@ -32,12 +32,15 @@ class MembersCore:
     def __init__(self, bridge: Bridge) -> None:
         assert isinstance(bridge.move, MemberMove)
         self.bridge, self._family, self._origin = bridge, bridge.family, bridge.move.origin
-        if _names_hold_values(bridge.move):
+        made = _made_names(bridge.move)
+        if len(made) > 1:
             raise UsageError(
                 f"{bridge.id}: what a member is called depends on its value, and by that name alone an adapter cannot "
                 "tell which one it was",
                 next="stop the application while this migration runs, or let new names depend on old ones only",
             )
+        if self._origin is None and not made <= {_ANY}:
+            raise self._renames()
 
     def get(self, member: bytes, captures: Captures) -> Steps[Found | Missing | Unmoved]:
         pair, kinds = self.bridge.pair(captures), self._family.kinds
@@ -119,33 +122,37 @@ class MembersCore:
 
     def _check_name(self, name: bytes, wanted: bytes) -> None:
         if name != wanted and self._origin is None:
-            raise UsageError(
-                f"{self.bridge.id} changes the names of members, and a member cannot be found by its new name alone",
-                next="give the MemberMove origin=lambda key, new_member: …",
-            )
+            raise self._renames()
         if name != wanted:
             raise Unmappable("the name is not one the mapping makes")
+
+    def _renames(self) -> UsageError:
+        return UsageError(
+            f"{self.bridge.id} changes the names of members, and a member cannot be found by its new name alone",
+            next="give the MemberMove origin=lambda key, new_member: …",
+        )
 
 
 _VALUES: dict[Kind, tuple[MemberValue, MemberValue]] = {"hash": (b"1", b"2"), "zset": (1.0, 2.0), "set": (None, None)}
 _ANY = b"00000000-0000-4000-8000-000000000000"  # as good a name as any
 
 
-def _names_hold_values(move: MemberMove[Any, Any]) -> bool:
-    """Whether the new names of a made-up member with two values differ; False where the mapping takes no such member.
+def _made_names(move: MemberMove[Any, Any]) -> set[bytes]:
+    """The new names of a made-up member with one value and another; none where the mapping takes no such member.
 
-    Such a name is found again by its value only, which is another one by then: a removal would take the wrong member.
+    Two are found again by the value only, which is another one by then: a removal would take the wrong member. One
+    that is not its own is not found at all, if there is no `origin`.
     """
     captures = dict.fromkeys(move.source.captures, _ANY)
     key = Key(move.source.format(captures), captures)
-    names = set()
+    names: set[bytes] = set()
     for value in _VALUES[move.source.kind]:
         try:
             made: Any = move.forward(key, _ANY, value)
             names.add((made.value if isinstance(made, Mapped) else made)[0])
         except Exception:  # it is the application's own, and may ask for any form
-            return False
-    return len(names) > 1
+            return set()
+    return names
 
 
 def one_written(steps: Steps[tuple[Batch, int]]) -> Steps[Written | Unmoved]:
@@ -188,8 +195,8 @@ class Members(Adapter):
     A collection is named by the captures of its template; its members by their new names. A value is of the new
     shape: bytes for a hash, float for a sorted set, None for a set. Construction and errors are those of `Records`.
     An operation on one collection of at most 1000 members is one atomic step; more take several, and where a later
-    one fails, the error says how many were done before it. A move whose new names hold old values is refused at
-    construction (UsageError).
+    one fails, the error says how many were done before it. A move whose new names hold old values, or that renames
+    members without an `origin`, is refused (UsageError), at construction where a made-up member shows it.
     """
 
     def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:
