@@ -201,6 +201,37 @@ def test_it_begins_gently_before_it_knows_what_a_record_costs(here):
         slept.clear()
 
 
+class Busy:
+    """A server whose others run scripts half of the time; a record of ours takes it 20 µs. The clock is ours."""
+
+    def __init__(self) -> None:
+        self.links = self
+        self.sent = self.records = 0
+        self.now = 0.0
+
+    def on_node(self, _: object, *words: tuple[str, ...]) -> tuple[bytes, ...]:
+        usec = int(self.now * 500_000) + 20 * self.records
+        told = f"total_net_input_bytes:{int(self.now * 1e6)}\r\ncmdstat_evalsha:calls=1,usec={usec},usec_per_call=1\r\n"
+        return tuple(told.encode() if word[0] == "INFO" else b"PONG" for word in words)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_rests_do_not_grow_with_what_others_run_in_scripts():
+    busy: Any = Busy()
+    throttle = Throttle(busy, PRODUCTION, lambda _: None, sleep=busy.sleep, clock=lambda: busy.now)
+    for _ in range(20_000):
+        batch = throttle.at_once(1000, 10)
+        busy.records += batch
+        busy.sleep(batch * 40e-6)
+        throttle.between(busy, batch, lambda: None)
+        if busy.records > 100_000:
+            break
+    assert busy.records > 100_000
+    assert busy.now < 300
+
+
 @pytest.fixture
 def shell(server, tmp_path):
     put(server, b"{t}:times:a", {b"field-%d" % n: b"%d" % n for n in range(3000)})
