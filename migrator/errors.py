@@ -2,7 +2,7 @@
 
     MigratorError                1   something nobody foresaw
     ├── UsageError               2   the command, the configuration or a module is wrong
-    ├── UnreachableError         3   Redis does not answer, or does not let us in
+    ├── UnreachableError         3   Redis does not answer, does not let us in, or does not last
     │   └── NodeGoneError        3   a failover: this primary is none any more
     ├── DriftError              11   a file changed under a migration that is under way
     ├── OrderError              12   a migration has to wait for another one

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands, recover, restore
+from migrator.engine import commands, forward, recover, restore
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import FencedError, LedgerBackwardsError, RefusedError
+from migrator.errors import FencedError, LedgerBackwardsError, RefusedError, UnreachableError
 from migrator.phases import Fence
 from tests.support import KEYS, Crash, Shell, all_keys, crashing, picture, put, tool_for
 from tests.test_phases import THROUGH, UNDER_WAY
@@ -111,8 +111,23 @@ def test_markers_that_keep_moving_end_a_command(tool, monkeypatch):
         raise MarkersMovedError
 
     monkeypatch.setattr(recover, "reconcile", moving)
-    with pytest.raises(LedgerBackwardsError, match="keep going back"):
+    with pytest.raises(UnreachableError, match="replaced 5 times since it was expanded") as stopped:
         tool.rollback()
+    assert "same command again" in stopped.value.next
+
+
+def test_servers_replaced_in_one_phase_after_another_are_not_taken_for_a_run_that_never_gets_through(tool, monkeypatch):
+    check, left = forward._Evidence.check, {"verified": 4, "switched": 4}
+
+    def moving(evidence, run):
+        if left[run.entry.phase]:
+            left[run.entry.phase] -= 1
+            raise MarkersMovedError
+        check(evidence, run)
+
+    monkeypatch.setattr(forward._Evidence, "check", moving)
+    tool.apply(through="contract")
+    assert (tool.phase(), left) == ("contracted", {"verified": 0, "switched": 0})
 
 
 def test_a_lost_ledger_is_62_and_is_rebuilt_from_the_markers(tool):

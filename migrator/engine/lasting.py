@@ -8,7 +8,7 @@ from typing import TypeVar
 from migrator.client import Client, Node, ResponseError, replicas
 from migrator.engine.run import Run
 from migrator.engine.walk import check_markers
-from migrator.errors import RefusedError
+from migrator.errors import UnreachableError
 from migrator.models import Remark
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ def lasting(run: Run, work: Callable[[], T]) -> T:
     """What `work` returns, once it is on every replica. `work` may run several times and has to bear that.
 
     The markers alone would not tell: a failover may take back what was written and leave the phase as it was.
-    Raises MarkersMovedError where they did move, RefusedError where servers keep being replaced.
+    Raises MarkersMovedError where they did move, UnreachableError where servers are replaced again and again.
     """
     for _ in range(_PASSES):
         before = run.client.processes()
@@ -29,8 +29,12 @@ def lasting(run: Run, work: Callable[[], T]) -> T:
             return done
         check_markers(run)
         run.note("a server was replaced meanwhile: what it may have lost is done again")
-    raise RefusedError(f"{run.id}: servers keep being replaced",
-                       next="let the failovers settle, then run the same command again")  # fmt: skip
+    raise never_through(run, f"{_PASSES} times")
+
+
+def never_through(run: Run, how_often: str) -> UnreachableError:
+    return UnreachableError(f"{run.id}: servers were replaced {how_often}, and each time its work began again",
+                            next="let the failovers settle, then run the same command again")  # fmt: skip
 
 
 def replica_risks(run: Run) -> Iterator[Remark]:

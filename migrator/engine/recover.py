@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from migrator.engine.adopt import UNKNOWN, has_adopted, slots_to_clean
 from migrator.engine.compare import compare
 from migrator.engine.guards import to_pending
 from migrator.engine.judge import FAULTS, Difference
+from migrator.engine.lasting import never_through
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.engine.walk import MarkersMovedError
@@ -34,17 +36,19 @@ def persist(run: Run, go: Callable[[], T], *, back: bool = False) -> T:
     """What `go` returns. Goes on from where the markers are, also when they went back meanwhile. `back`: see
     `reconcile`.
 
-    Raises LedgerBackwardsError where they keep going back.
+    Raises UnreachableError where servers are replaced again and again in one phase, so that no step of it gets through.
     """
-    for _ in range(_RECOVERIES):
+    replaced: Counter[Phase] = Counter()
+    while True:
         try:
             reconcile(run, back=back)  # first of all: where we are is what the markers say
             return go()
         except MarkersMovedError:
+            phase = run.entry.phase
+            replaced[phase] += 1
+            if replaced[phase] == _RECOVERIES:
+                raise never_through(run, f"{_RECOVERIES} times since it was {phase}") from None
             run.note("a server was replaced while working; looking at the markers first")
-    raise LedgerBackwardsError(
-        f"{run.id}: markers keep going back", next="let the failovers settle, then run this again"
-    )
 
 
 def reconcile(run: Run, *, back: bool = False) -> None:
