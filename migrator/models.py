@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+# What a comparison finds wrong with a record: that its shapes differ, or that its mapping refuses it.
+Fault = Literal["missing", "extra", "different", "ttl_drift", "unreadable"]
+DIFFERENCES: tuple[Fault, ...] = ("missing", "extra", "different", "ttl_drift")
+FAULTS: tuple[Fault, ...] = (*DIFFERENCES, "unreadable")
 
 
 class Frozen(BaseModel):
@@ -197,6 +203,11 @@ class VerifyResult(_Result):
     repaired: int = 0
     next: str = ""
     stopped: Stopped | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether shapes differ; records that cannot be mapped are no difference."""
+        return any(getattr(self, fault) for fault in DIFFERENCES)
 
 
 class QuarantinedRecord(_Result):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from migrator.engine import alike, compare_keys
-from migrator.engine.judge import FAULTS, judge_keys
+from migrator.engine.judge import judge_keys
+from migrator.models import FAULTS
 from tests.support import KEYS, put, tool_for
 
 NUMBER = 700  # more than the batches that are under way at a time

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from migrator.client import client as client_module
-from migrator.engine import copy, throttle
-from migrator.engine.sweep import open_backup, rename
+from migrator.engine import batches, throttle
+from migrator.engine.sweep import contract_backup, rename
 from migrator.errors import FencedError, RefusedError
 from migrator.snapshot import backup
 from tests.records import EXPIRES_AT, saved
@@ -64,8 +64,8 @@ class Mortal:
 
 @pytest.fixture
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
-    monkeypatch.setattr(copy, "BATCH_RECORDS", 4)
-    # One look at the load a walk: how many more there are, and whether they pause it, is a matter of this machine's day.
+    monkeypatch.setattr(batches, "BATCH_RECORDS", 4)
+    # One look at the load a walk: how many more there are, and whether they pause it, is this machine's affair.
     monkeypatch.setattr(throttle, "_FIRST", float("inf"))
     monkeypatch.setattr(throttle, "reasons", lambda *_: ())
     monkeypatch.setattr(throttle, "_PINGS", 1)
@@ -100,7 +100,7 @@ def cut_short(tool: Tool) -> None:
     """Contract dies when one record is set aside and the others are not."""
     tool.apply(through="switch")
     with tool.run() as run:
-        open_backup(run, run.entry.epoch + 1).finish()
+        contract_backup(run, run.entry.epoch + 1).finish()
         backup_epoch = run.entry.epoch + 1
         run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=backup_epoch, swept=False, saved=False)
         pair = run.families[0].from_old(b"{t}:times:a" if run.families[0].by_member else b"{t}:text:1")

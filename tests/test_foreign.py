@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from migrator.engine import copy, copy_members, foreign
+from migrator.engine import batches, copy, copy_members, foreign
 from migrator.names import Names
 from tests.records import saved
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, expires, picture, put, tool_for
@@ -91,8 +91,8 @@ def test_of_all_that_differs_only_so_much_is_kept_at_once(client, tmp_path, monk
         settle(settling)
 
     monkeypatch.setattr(foreign, "_PAGE", 3)
-    monkeypatch.setattr(copy, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(copy, "LEAST_RECORDS", 5)
+    monkeypatch.setattr(batches, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(batches, "LEAST_RECORDS", 5)
     monkeypatch.setattr(foreign._Settling, "settle", counted)
     assert faults(tool.verify(foreign="old")) == {}
     assert sum(kept) == 20

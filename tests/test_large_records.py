@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from migrator.client import connect
+from migrator.engine import batches as weighed
 from migrator.engine import copy, dump, forward, judge, rebuild, restore, sweep, transactions
-from migrator.engine.copy import BATCH_ITEMS, MAX_BYTES, TOO_LARGE, write_keys
+from migrator.engine.batches import MAX_BYTES
+from migrator.engine.copy import BATCH_ITEMS, TOO_LARGE, write_keys
 from migrator.engine.judge import judge_keys
 from migrator.engine.transactions import Transactions
 from migrator.moves.values import MAX_ELEMENTS
@@ -57,7 +59,7 @@ def batched(items: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """What is too large, made small: so many bytes."""
-    monkeypatch.setattr(copy, "MAX_BYTES", 5000)
+    monkeypatch.setattr(weighed, "MAX_BYTES", 5000)
     return 5000
 
 
@@ -276,7 +278,7 @@ def test_a_large_record_set_aside_by_a_contract_that_was_cut_short_comes_back_as
 
     with tool.run() as run:
         run.change("reverting", rolled_back=True)
-        monkeypatch.setattr(copy, "MAX_BYTES", 1)
+        monkeypatch.setattr(weighed, "MAX_BYTES", 1)
         monkeypatch.setattr(dump, "large", large)
         rebuild._from_what_is_kept(run, None)
     monkeypatch.undo()
@@ -313,8 +315,8 @@ def test_records_of_the_new_shape_under_the_final_name_are_saved_in_batches_boun
         put(client, name, {b"id": name, b"text": b"x" * 900})
     put(client, b"{t}:text:large", {b"id": b"large", b"text": b"x" * 9000})
     tool.apply(through="switch")
-    monkeypatch.setattr(copy, "MAX_BYTES", 6000)
-    monkeypatch.setattr(copy, "BATCH_BYTES", 2500)
+    monkeypatch.setattr(weighed, "MAX_BYTES", 6000)
+    monkeypatch.setattr(weighed, "BATCH_BYTES", 2500)
     batches, whole = list[int](), dump.bounded
 
     def bounded(client, db, kind, names):
@@ -338,7 +340,7 @@ def test_records_of_the_new_shape_under_the_final_name_are_saved_in_batches_boun
 def test_a_new_record_too_large_to_carry_back_is_listed_and_leads_out_once_it_is_accepted(
     client, tmp_path, monkeypatch, before
 ):
-    monkeypatch.setattr(copy, "MAX_ELEMENTS", 50)
+    monkeypatch.setattr(weighed, "MAX_ELEMENTS", 50)
     tool, late = tool_for(client, tmp_path, LINES), b"{t}:set:late"
     put(client, TEXT, b"one two")
     tool.apply(through="contract")
@@ -374,3 +376,43 @@ def test_a_new_record_that_no_inverse_carries_back_is_listed_and_leads_out_too(c
     shell("quarantine", "accept", "0001", "{t}:text:late")
     assert tool.rollback(to="pending") == "pending"
     assert set(picture(client)) == {TEXT, b"{t}:hash:late"}
+
+
+@pytest.mark.parametrize("limit", ["MAX_ELEMENTS", "MAX_BYTES"])
+def test_a_new_record_that_has_grown_too_large_differs_and_is_never_read_whole(server, tmp_path, monkeypatch, limit):
+    tool, name = tool_for(server, tmp_path, LINES), b"{t}:set:a"
+    put(server, TEXT, b"one two")
+    put(server, b"{t}:text:b", b"three")
+    tool.apply(through="switch")
+    monkeypatch.setattr(weighed, limit, 100 if limit == "MAX_ELEMENTS" else 50_000)
+    server.raw.sadd(name, *VALUES["set"](101 if limit == "MAX_ELEMENTS" else 15_000))
+    monkeypatch.setattr(judge, "FIELD_TTL", "")  # nothing else is asked of the set
+    for foreign in (None, "old", "new"):
+        server.raw.config_resetstat()
+        found = tool.verify(foreign=foreign)
+        assert (found.compared, found.different, found.examples[0].why) == (
+            2, 1, "the new record is too large to be read whole",
+        )  # fmt: skip
+        assert server.raw.info("commandstats")["cmdstat_smembers"]["calls"] == (
+            2 if foreign else 1
+        )  # the other one, also by what settles it
+    assert server.raw.get(TEXT) == b"one two"
+    tool.apply(through="contract", exit=30)
+    server.raw.srem(name, *(member for member in server.raw.smembers(name) if member not in (b"one", b"two")))
+    assert tool.verify().complete
+
+
+def test_a_copy_that_has_grown_is_not_read_to_see_that_it_differs(server, tmp_path):
+    tool, name = tool_for(server, tmp_path, LINES), b"{t}:set:a"
+    put(server, TEXT, b"one two")
+    tool.apply(through="expand")
+    for members in batched(VALUES["set"](MAX_ELEMENTS), 5000):
+        server.raw.sadd(name, *members)
+    with tool.run() as run:
+        [family] = run.families
+        server.raw.config_resetstat()
+        pair = family.from_old(TEXT)
+        assert pair is not None
+        assert copy.copy_keys(run, family, copy.FORWARD, [pair])["moved"] == 1
+    assert server.raw.info("commandstats")["cmdstat_smembers"]["calls"] == 1  # its names, to remove them
+    assert server.raw.smembers(name) == {b"one", b"two"}

@@ -9,7 +9,7 @@ import pytest
 from migrator.adapters import Records
 from migrator.engine import back, commands, rebuild, recover, restore
 from migrator.engine.run import Run
-from migrator.engine.sweep import open_backup
+from migrator.engine.sweep import contract_backup
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, FencedError, RefusedError
 from migrator.phases import Fence, Phase
@@ -57,7 +57,7 @@ def crash_in_contract(tool: Tool, monkeypatch, reached: bytes) -> int:
         slot = tool.client.slot(reached)
         whole, run.markers.slots = run.markers.slots, [slot]
         epoch = run.entry.epoch + 1
-        open_backup(run, epoch).finish()
+        contract_backup(run, epoch).finish()
         with pytest.raises(Crash):
             run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=epoch, swept=False, saved=False)
         run.markers.slots = whole
@@ -86,7 +86,7 @@ def contracted(tool: Tool, *, through: str = "switch") -> None:
     tool.apply(through=through)
     with tool.run() as run:
         epoch = run.entry.epoch + 1
-        open_backup(run, epoch).finish()
+        contract_backup(run, epoch).finish()
         run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=epoch, swept=False, saved=False)
 
 

@@ -73,7 +73,7 @@ def test_a_failover_while_records_step_aside_for_a_restore_has_them_step_aside_a
     tool.apply(through="switch")
     with tool.run() as run:
         backup_epoch = run.entry.epoch + 1
-        sweep.open_backup(run, backup_epoch).finish()
+        sweep.contract_backup(run, backup_epoch).finish()
         run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=backup_epoch, swept=False)
     names = tool.session().names
 

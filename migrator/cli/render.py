@@ -188,8 +188,7 @@ def _smoke(one: models.MigrationStatus, family: models.FamilyStatus) -> str:
 
 
 def _drift(drift: models.Drift) -> str:
-    names = ("missing", "extra", "different", "ttl_drift", "unreadable")
-    found = [(name.replace("_", "\xa0"), number) for name in names if (number := getattr(drift, name))]
+    found = [(name.replace("_", "\xa0"), number) for name in models.FAULTS if (number := getattr(drift, name))]
     head = f"  compared {drift.compared:,} at {drift.at[:19].replace('T', ' ')} UTC: "
     return _counts(found, head) if found else f"{head}no difference"
 
@@ -207,14 +206,13 @@ def _adapters(found: Sequence[models.AdapterStatus]) -> list[str]:
 
 
 def _verify(result: models.VerifyResult) -> str:
-    names = ("missing", "extra", "different", "ttl_drift", "unreadable")
-    if any(getattr(result, name) for name in names[:4]):
+    if result.differs:
         verdict = "DIFFERENCES"
     elif result.unreadable:
         verdict = "RECORDS THAT CANNOT BE MAPPED"
     else:
         verdict = "ok" if result.complete else "incomplete"
-    rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in names)]]
+    rows = [[f"{result.compared:,}", *(f"{getattr(result, name):,}" for name in models.FAULTS)]]
     out = [
         f"{result.id}: {verdict}",
         table(rows, ("compared", "missing", "extra", "different", "ttl drift", "unreadable")),

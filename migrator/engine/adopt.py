@@ -12,13 +12,13 @@ from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
+from migrator.engine.saving import backup_in, open_backup
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
 from migrator.ledger import Entry
 from migrator.models import show
 from migrator.moves.family import Family, Pair
 from migrator.snapshot import backup
-from migrator.snapshot.backup import Backup, directory_for
 from migrator.snapshot.ndjson import Line
 
 # In the ledger where only the data tells that there were such keys: not what their backup is called.
@@ -59,8 +59,7 @@ def _adopt(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
             f"{run.id}: {len(pairs)} or more target keys exist already; they are adopted only with a backup of them",
             next="add --backup DIR",
         )
-    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, "adopted")
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, "adopted", run.lease.fence.number)
+    saving = open_backup(run, base, "adopted", run.entry.epoch)
     for pair in pairs:
         for line in dump.record(run, kind, pair.new, by_member=family.by_member):
             saving.write(line)
@@ -69,7 +68,7 @@ def _adopt(run: Run, family: Family, pairs: Sequence[Pair]) -> None:
     if not run.entry.adopted:
         forget_adopted(run)  # of an earlier life, whose last step a crash cut off
     guarded(run, run.guard("pending"), [("SADD", _set_of(run, pair), pair.new) for pair in pairs])
-    run.put(adopted=path.name)
+    run.put(adopted=saving.directory.name)
 
 
 def _set_of(run: Run, pair: Pair) -> bytes:
@@ -109,7 +108,7 @@ def _backup_in(run: Run, base: Path) -> Path:
     name = Path(run.entry.adopted).name
     if name == UNKNOWN:
         epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch)
-        name = directory_for(base, run.names.namespace, run.id, epoch or 0, "adopted").name
+        name = backup_in(run, base, "adopted", epoch or 0).name
     if not (base / name / backup.MANIFEST).exists():
         raise UsageError(
             f"{run.id}: the target keys that were there before are saved in a directory {name}, and {base} has none",

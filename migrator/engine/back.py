@@ -13,13 +13,13 @@ from migrator.engine.guards import check_names, claim, release_claim
 from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
+from migrator.engine.saving import backup_in
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DriftError, RefusedError
 from migrator.ledger import Tally
 from migrator.moves.family import Family, Pair
 from migrator.phases import Phase
 from migrator.snapshot import backup
-from migrator.snapshot.backup import directory_for
 
 _PASSES = 5
 _BACK_FROM: dict[Phase, Phase] = {
@@ -102,7 +102,7 @@ def backup_of(run: Run) -> Path | None:
             f"{run.id}: the old shape lies in the backup that contract wrote",
             next=f"add --backup {Path(run.entry.backup)}",
         )
-    path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
+    path = backup_in(run, base, "contract", run.entry.backup_epoch)
     if not run.entry.backup and not (path / backup.MANIFEST).exists():
         return None
     backup.check(path)

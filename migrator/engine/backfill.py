@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from migrator.engine import windows
-from migrator.engine.copy import FORWARD, copy_keys, foreign_type, key_batches, reject_too_large
+from migrator.engine.batches import key_batches
+from migrator.engine.copy import FORWARD, copy_keys, foreign_type, reject_too_large
 from migrator.engine.copy_members import copy_members
 from migrator.engine.run import Run
 from migrator.engine.transactions import Transactions

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
+from migrator.engine.batches import key_batches
 from migrator.engine.compare_keys import new_keys, old_keys
 from migrator.engine.compare_members import new_members, old_members
-from migrator.engine.copy import key_batches
 from migrator.engine.judge import judge_keys, judge_members, read_old
 from migrator.engine.outcome import Outcome, TimeUpError, compared
 from migrator.engine.run import Run

@@ -7,12 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from migrator.client import checked
 from migrator.engine.alike import round_one
-from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys, key_batches
+from migrator.engine.batches import grown_apart, key_batches
+from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys
 from migrator.engine.judge import Difference, judge_extra, judge_keys, unreadable
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Step, Visit
 from migrator.moves.family import Family, Pair
+from migrator.phases import Phase
+
+# Elsewhere a new record is what the mapping makes, which is never too large to be read.
+_ON_ITS_OWN: tuple[Phase, ...] = ("switched", "reverting")
 
 
 def old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
@@ -20,6 +25,9 @@ def old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = outcome.pairs(run, map(family.from_old, visit.keys))
+        if run.entry.phase in _ON_ITS_OWN:
+            pairs, grown = grown_apart(run, family, pairs)
+            yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, grown)))
         too_large: list[Pair] = []
         batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
         for alike, suspects in round_one(run, family, visit, batches):

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from migrator.client import Arg, Client, Command, Reply, ResponseError, checked
+from migrator.client import Arg, Command, Reply, ResponseError, checked
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
-from migrator.keys import Kind
 from migrator.moves.family import Family, Pair, Side
 from migrator.moves.values import (
     MAX_ELEMENTS,
     MemberValue,
     Value,
-    count_each,
     digest,
     from_reply,
     read_each,
@@ -26,11 +24,7 @@ from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
 
-MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
-BATCH_BYTES = 2 * 1024 * 1024
-BATCH_RECORDS = 200
 BATCH_ITEMS = 40_000  # of both shapes, in one call of a script
-LEAST_RECORDS = 10
 FIELD_TTL = "field-ttl: a field has a TTL, which the new shape cannot keep"
 CODES = {1: "moved", 2: "unchanged", 4: "vanished"}
 FAULT_CODES = {
@@ -39,7 +33,6 @@ FAULT_CODES = {
     7: FIELD_TTL,
 }
 _HOT_PAUSE = 0.001
-_ELEMENT = 128  # bytes that an element counts at least: what small ones cost a script is their number
 
 
 @dataclass(frozen=True)
@@ -81,46 +74,6 @@ class KeyJob:
     expected: list[bytes]
     wanted: list[bytes]
     over: list[bytes] | None = None
-
-
-def key_batches(
-    run: Run, family: Family, side: Side, pairs: Sequence[Pair], too_large: list[Pair] | None = None
-) -> Iterator[list[Pair]]:
-    """Pairs in batches bounded by number and by the bytes and elements of the side that is read.
-
-    A key of more than 16 MB or 20,000 elements is never read whole: it is left out, and put in `too_large` where that
-    is given.
-    """
-    kind = family.kinds[side]
-    weights = sizes(run.client, kind, [pair.old if side == "old" else pair.new for pair in pairs])
-    batch: list[Pair] = []
-    weight, most = 0, run.at_once(BATCH_RECORDS, LEAST_RECORDS)
-    for pair, size in zip(pairs, weights, strict=True):
-        if size > MAX_BYTES:
-            if too_large is not None:
-                too_large.append(pair)
-            continue
-        if batch and (len(batch) >= most or weight + size > BATCH_BYTES):
-            yield batch
-            batch, weight, most = [], 0, run.at_once(BATCH_RECORDS, LEAST_RECORDS)
-        batch.append(pair)
-        weight += size
-    if batch:
-        yield batch
-
-
-def sizes(client: Client, kind: Kind, names: Sequence[bytes]) -> list[int]:
-    """What each key counts, in bytes; 0 for what is gone or of another type. One of too many elements is too large."""
-    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(client, kind, names)]
-    if kind == "string":
-        return counts
-    # Where it may not be asked, the number of elements has to do.
-    memory = client.each("MEMORY USAGE", names, "SAMPLES", 5)
-    found = [reply if isinstance(reply, int) else 0 for reply in memory]
-    return [
-        MAX_BYTES + 1 if count > MAX_ELEMENTS else max(size, count * _ELEMENT)
-        for size, count in zip(found, counts, strict=True)
-    ]
 
 
 def copy_keys(run: Run, family: Family, way: Way, pairs: Sequence[Pair]) -> Counter[str]:

@@ -6,7 +6,8 @@ import base64
 from collections.abc import Iterator, Sequence
 
 from migrator.engine import recover
-from migrator.engine.copy import FORWARD, copy_keys, key_batches
+from migrator.engine.batches import key_batches
+from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.copy_members import copy_members
 from migrator.engine.judge import judge_keys, judge_members, read_old
 from migrator.engine.run import Run

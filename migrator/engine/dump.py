@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from migrator.client import Client, Reply, ResponseError, checked, slot_moved
-from migrator.engine.copy import MAX_BYTES, sizes
+from migrator.engine.batches import MAX_BYTES, sizes
 from migrator.engine.run import Run
 from migrator.keys import Kind
 from migrator.moves.values import read_each, scan_words

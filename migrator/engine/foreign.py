@@ -10,6 +10,7 @@ from typing import Literal
 
 from migrator.client import Reply
 from migrator.engine import dump
+from migrator.engine.batches import key_batches
 from migrator.engine.compare import compare
 from migrator.engine.copy import (
     FAULT_CODES,
@@ -19,17 +20,17 @@ from migrator.engine.copy import (
     Way,
     breathe,
     drop_keys,
-    key_batches,
     write_keys,
 )
 from migrator.engine.copy_members import MemberJob, drop_members, write_members
-from migrator.engine.judge import Difference, Verdict, read_members, read_pairs
+from migrator.engine.judge import GROWN, Difference, Verdict, read_members, read_pairs
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
+from migrator.engine.saving import open_backup
 from migrator.errors import RefusedError, Unmappable
 from migrator.moves.family import Family, Pair, Side
 from migrator.moves.values import digest, from_items, member_from_wire, member_to_wire, members_from_page, to_items
-from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.backup import Backup
 from migrator.snapshot.ndjson import Line
 
 Names = tuple[bytes, bytes]  # of a member, in the old and in the new shape
@@ -51,9 +52,7 @@ def settle(run: Run, truth: Literal["old", "new"]) -> None:
     base = run.options.backup
     if base is None:
         raise RefusedError(f"{run.id}: --foreign overwrites one side", next="add --backup DIR, where it is saved first")
-    purpose = f"foreign-{truth}"
-    path = directory_for(base, run.names.namespace, run.id, run.entry.epoch, purpose)
-    saving = Backup.create(path, run.names.namespace, run.id, run.entry.epoch, purpose, run.lease.fence.number)
+    saving = open_backup(run, base, f"foreign-{truth}", run.entry.epoch)
     settling = _Settling(run, truth, saving)
     compare(run, Outcome(each=settling.take), "foreign")
     settling.settle()
@@ -106,6 +105,8 @@ class _Keys:
             jobs, gone = [], []
             for pair, old, new in read_pairs(self._run, self._family, todo):
                 truth, copy = (old, new) if self._way.truth == "old" else (new, old)
+                if GROWN in (truth[0], copy[0]):
+                    continue  # neither saved nor mapped whole: it stays a difference
                 if truth[0] == b"none":
                     gone += [pair] if self._save(pair, copy) and self._way.truth == "old" else []
                 elif truth[0].decode() == self._kind and (job := self._job(pair, truth, copy)) is not None:

@@ -12,16 +12,15 @@ from migrator.engine.backfill import backfill
 from migrator.engine.compare import compare, evidence
 from migrator.engine.copy import FORWARD as FROM_OLD
 from migrator.engine.guards import claim, moves_of, reached, refusals, unfinished
-from migrator.engine.judge import FAULTS
 from migrator.engine.lasting import lasting
 from migrator.engine.outcome import Outcome
 from migrator.engine.recover import persist
 from migrator.engine.run import Run
-from migrator.engine.sweep import any_old, open_backup, save_native, save_retired, sweep
+from migrator.engine.sweep import any_old, contract_backup, save_native, save_retired, sweep
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, QuarantineError, RefusedError
 from migrator.ledger.lease import server_ms
-from migrator.models import number_of
+from migrator.models import DIFFERENCES, FAULTS, number_of
 from migrator.phases import Phase
 
 THROUGH: dict[str, Phase] = {
@@ -163,7 +162,7 @@ def _contract(run: Run, evidence: _Evidence) -> None:
     _check_followed(run)
     base, epoch = run.options.backup, run.entry.epoch + 1
     if base is not None:
-        open_backup(run, epoch).finish()  # it is there from the start, so that a wrong directory is told from it
+        contract_backup(run, epoch).finish()  # it is there from the start, so that a wrong directory is told from it
         save_native(run, epoch)
     evidence.check(run)
     run.change("contracted", backup=str(base.resolve()) if base else "", backup_epoch=epoch if base else 0, swept=False,
@@ -186,7 +185,7 @@ def _contract_again(run: Run, _: _Evidence) -> None:
         lasting(run, lambda: save_retired(run))
         run.change("contracted", swept=False)
     else:
-        open_backup(run, run.entry.epoch + 1).finish()
+        contract_backup(run, run.entry.epoch + 1).finish()
         run.change("contracted", backup=str(base.resolve()), backup_epoch=run.entry.epoch + 1, swept=False)
 
 
@@ -219,7 +218,7 @@ def _compare(run: Run, outcome: Outcome) -> Counter[str]:
 
 def hold_on(run: Run, counts: Counter[str]) -> None:
     """Raises what keeps this migration from the next phase, if anything does."""
-    differing = sum(counts[fault] for fault in FAULTS if fault != "unreadable")
+    differing = sum(counts[fault] for fault in DIFFERENCES)
     number = run.module.number
     if differing:
         raise DifferencesError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from migrator.engine.adopt import UNKNOWN, has_adopted
 from migrator.engine.guards import moves_of
 from migrator.engine.run import Run
+from migrator.engine.saving import backup_in
 from migrator.engine.session import Session, any_marker
 from migrator.engine.sweep import any_old
 from migrator.errors import RefusedError
@@ -15,7 +16,6 @@ from migrator.ledger.lease import server_ms
 from migrator.moves.loader import Module
 from migrator.phases import Marker, Phase
 from migrator.snapshot import backup
-from migrator.snapshot.backup import directory_for
 
 # The epochs of a first way there: whoever stands elsewhere has been back, so that is not undone unasked.
 _FIRST: dict[Phase, tuple[int, ...]] = {
@@ -138,11 +138,11 @@ def _discarded(run: Run, base: Path) -> dict[str, object]:
     """A restore ends the epoch it discarded in, so the directory of the epoch before says that it is over: done again,
     it would discard what was put back."""
     before = run.entry.epoch - 1
-    path = directory_for(base / f"discarded-{before}", run.names.namespace, run.id, before, "discarded")
+    path = backup_in(run, base / f"discarded-{before}", "discarded", before)
     return {"discarded": run.entry.phase == "closed" and (path / backup.MANIFEST).exists()}
 
 
 def _adopted_backup(run: Run) -> str:
     base = run.options.backup
     epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch) if base is not None else None
-    return UNKNOWN if epoch is None else directory_for(Path(), run.names.namespace, run.id, epoch, "adopted").name
+    return UNKNOWN if epoch is None else backup_in(run, Path(), "adopted", epoch).name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from migrator.client import Arg, Command
+from migrator.engine.batches import by_slot
 from migrator.engine.run import Run
 from migrator.phases import Guard
 from migrator.phases.markers import refusal
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None:
     """Runs commands whose keys stand in second place (RENAME: also in third), if the markers are as planned."""
-    _send(run, [_call(run, guard, slot, batch) for slot, batch in _batches(run, commands, lambda words: words[1])])
+    _send(run, [_call(run, guard, slot, batch) for slot, batch in _batches(run, commands, _key)])
 
 
 def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
@@ -28,16 +29,16 @@ def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
     _send(run, [Command.eval(remove, [run.markers.key(slot), *batch], args) for slot, batch in batches])
 
 
-def _batches(run: Run, items: Sequence[T], key: Callable[[T], Arg]) -> Iterator[tuple[int, list[T]]]:
+def _batches(run: Run, items: Sequence[T], key: Callable[[T], bytes]) -> Iterator[tuple[int, list[T]]]:
     """Those of one slot together, so many at a time."""
-    groups: dict[int, list[T]] = {}
-    for item in items:
-        name = key(item)
-        assert isinstance(name, bytes)
-        groups.setdefault(run.client.slot(name), []).append(item)
-    for slot, group in groups.items():
+    for slot, group in by_slot(run.client, items, key).items():
         for start in range(0, len(group), BATCH):
             yield slot, group[start : start + BATCH]
+
+
+def _key(words: tuple[Arg, ...]) -> bytes:
+    assert isinstance(words[1], bytes)
+    return words[1]
 
 
 def _send(run: Run, calls: Sequence[Command]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from migrator.client import Arg, Command
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS
-from migrator.engine.copy import key_batches
+from migrator.engine.batches import key_batches
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import Unmappable

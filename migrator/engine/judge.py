@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from migrator.client import Arg, Command, Reply, checked
-from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, TOO_LARGE, breathe, foreign_type, sizes
+from migrator.engine.batches import batched, by_slot, sizes, whole
+from migrator.engine.copy import FIELD_TTL, TOO_LARGE, breathe, foreign_type
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
+from migrator.models import Fault
 from migrator.moves.family import COLLISION, Family, Member, Pair
 from migrator.moves.values import ask_words, digest, from_items, member_from_wire
 from migrator.scripts import script
 
-Verdict = Literal["equal", "gone", "ignored", "accepted", "missing", "extra", "different", "ttl_drift", "unreadable"]
-FAULTS: tuple[Verdict, ...] = ("missing", "extra", "different", "ttl_drift", "unreadable")
+Verdict = Literal["equal", "gone", "ignored", "accepted"] | Fault
+GROWN = b"too-large"
 # Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
 TTL_TOLERANCE_MS = 2
 # What copying refuses although the mapping would do it: such a record is unreadable, not missing.
@@ -47,19 +49,13 @@ def _judge(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> Diff
 
 
 def read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
-    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new.
+    """Of each record [type, expiry in unix ms, items, 1 if a field has a TTL] of the old shape and of the new; for its
+    type GROWN, and no items, of one that is too large to be read whole.
 
     They may be many, or were weighed by one shape only; a script is given as many as BATCH_BYTES of both allows.
     """
-    batch: list[Pair] = []
-    weight = 0
-    for pair, size in zip(pairs, _weights(run, family, pairs), strict=True):
-        if batch and weight + size > BATCH_BYTES:
-            yield from _read_pairs(run, family, batch)
-            batch, weight = [], 0
-        batch.append(pair)
-        weight += size
-    yield from _read_pairs(run, family, batch)
+    for batch in batched(zip(pairs, _weights(run, family, pairs), strict=True)):
+        yield from _read_pairs(run, family, batch)
 
 
 def _weights(run: Run, family: Family, pairs: Sequence[Pair]) -> list[int]:
@@ -71,19 +67,18 @@ def _weights(run: Run, family: Family, pairs: Sequence[Pair]) -> list[int]:
 
 
 def _read_pairs(run: Run, family: Family, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Reply, Reply]]:
-    groups: dict[int, list[Pair]] = {}
+    together: list[Pair] = []
     for pair in pairs:
-        # A script may touch one slot only; a record across two is judged as missing there.
-        new_slot = run.client.slot(pair.new)
-        if new_slot == run.client.slot(pair.old):
-            groups.setdefault(new_slot, []).append(pair)
-        else:
+        if run.client.slot(pair.new) == run.client.slot(pair.old):
+            together.append(pair)
+        else:  # beyond one script; it is judged as missing there
             yield pair, [b"cross-slot", -1, [], 0], [b"none", -2, [], 0]
-    kinds = (family.kinds["old"], family.kinds["new"])
+    groups = by_slot(run.client, together, lambda pair: pair.old)
+    args = (family.kinds["old"], family.kinds["new"], *whole())
     commands: list[Command] = []
     for slot, group in groups.items():
         keys = [run.markers.key(slot), *(name for pair in group for name in (pair.old, pair.new))]
-        commands.append(Command.eval(script("pair"), keys, kinds))
+        commands.append(Command.eval(script("pair"), keys, args))
     for group, reply in zip(groups.values(), run.client.run(commands), strict=True):
         sides = checked(reply)[1:]
         yield from zip(group, sides[::2], sides[1::2], strict=True)
@@ -97,6 +92,8 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
     if family.same_name and old_type == family.kinds["new"]:
         # It has the new shape under the final name already; a staged one beside it would be lost at contract.
         return ("different", "two new records") if new_type != "none" else ("equal", "")
+    if old[0] == GROWN:
+        return unreadable(run, pair, None, TOO_LARGE, "too-large")
     if old_type != family.kinds["old"]:
         why = family.fault(pair) if old_type == "cross-slot" else foreign_type(old_type)
         return unreadable(run, pair, None, why, old_type)
@@ -106,7 +103,9 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
         wanted, _ = family.map_key(pair, from_items(family.kinds["old"], old_items))
     except Unmappable as error:
         return unreadable(run, pair, None, error.reason, digest(old_items))
-    if new_type == "none" or new_type != family.kinds["new"]:
+    if new[0] == GROWN:  # no mapping makes that
+        return _refused_back(run, pair, "too-large") or ("different", "the new record is too large to be read whole")
+    if new_type != family.kinds["new"]:
         if not wanted and new_type == "none":
             return "equal", ""
         return _missing(run, pair, None, digest(old_items))
@@ -120,6 +119,8 @@ def _judge_alone(run: Run, family: Family, pair: Pair, new_type: str, new_items:
     """A new shape without an old one. Of another type it is nothing this migration made: it is somebody's own."""
     if new_type == "none":
         return "gone", ""
+    if new_type.encode() == GROWN:
+        return judge_extra(run, pair, "too-large")
     if new_type == family.kinds["new"]:
         return judge_extra(run, pair, digest(new_items))
     return "ignored", none_of_ours(new_type)

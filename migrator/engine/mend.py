@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from migrator.client import Reply
-from migrator.engine.copy import BACKWARD, FAULT_CODES, KeyJob, breathe, write_keys
+from migrator.engine.copy import BACKWARD, FAULT_CODES, TOO_LARGE, KeyJob, breathe, write_keys
 from migrator.engine.copy_members import MemberJob, write_members
-from migrator.engine.judge import drifts, read_members, read_pairs
+from migrator.engine.judge import GROWN, drifts, read_members, read_pairs
 from migrator.engine.run import Run
 from migrator.errors import Unmappable
 from migrator.moves.family import Family, Member, Pair
@@ -63,6 +63,9 @@ def _job(run: Run, family: Family, source: Source, pair: Pair, old: Reply, new: 
     kind, kind2 = family.kinds["old"], family.kinds["new"]
     if new[0].decode() != kind2:
         return None  # deleted since, or never moved
+    if old[0] == GROWN:
+        run.quarantine.reject(pair, None, TOO_LARGE, "too-large")
+        return None
     value, had = from_items(kind2, new[2]), old[2]
     if old[0].decode() == kind and _maps_to(family, pair, from_items(kind, had), value):
         return KeyJob(pair, new[2], had, had) if drifts(old[1], new[1]) else None

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from migrator.engine.copy import Way
-from migrator.engine.judge import FAULTS, Difference, Verdict
+from migrator.engine.judge import Difference, Verdict
 from migrator.engine.run import Run
-from migrator.models import show
+from migrator.models import FAULTS, show
 from migrator.moves.family import Pair
 
 REPAIR_ROUNDS = 3

@@ -13,12 +13,13 @@ from pathlib import Path
 from migrator.client import Arg, ResponseError, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
+from migrator.engine.batches import BATCH_RECORDS, batched, key_batches
 from migrator.engine.compare import compare
 from migrator.engine.compare_members import by_batch
-from migrator.engine.copy import BATCH_BYTES, BATCH_RECORDS, KeyJob, key_batches, reject_too_large
+from migrator.engine.copy import KeyJob, reject_too_large
 from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded
-from migrator.engine.judge import FAULTS, Verdict, judge_keys
+from migrator.engine.judge import Verdict, judge_keys
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import (
     by_inverse,
@@ -35,7 +36,7 @@ from migrator.engine.run import Run
 from migrator.engine.sweep import drop_retired, lines_of, rename
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk
 from migrator.errors import DifferencesError, QuarantineError, Unmappable
-from migrator.models import number_of
+from migrator.models import FAULTS, number_of
 from migrator.moves.family import Family, Member, Pair
 from migrator.moves.values import from_items, member_from_wire, member_to_wire, to_items
 from migrator.snapshot import backup
@@ -170,22 +171,9 @@ def _further(run: Run, lines: int) -> None:
     run.tick()
 
 
-def _batches(found: Iterable[tuple[Pair, Line]]) -> Iterator[list[tuple[Pair, Line]]]:
-    """Bounded by number and by bytes: a single record may have 16 MB."""
-    batch: list[tuple[Pair, Line]] = []
-    weight = 0
-    for pair, line in found:
-        batch.append((pair, line))
-        weight += sum(map(len, line.items))
-        if len(batch) >= BATCH_RECORDS or weight > BATCH_BYTES:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch
-
-
 def _saved_keys(run: Run, family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterator[Keys]:
-    for batch in _batches(found):
+    weighed = (((pair, line), sum(map(len, line.items))) for pair, line in found)
+    for batch in batched(weighed, lambda: BATCH_RECORDS):
         saved: dict[bytes, list[list[bytes]]] = {}
         newest: dict[bytes, KeyJob] = {}
         for pair, line in batch:

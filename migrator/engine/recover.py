@@ -10,16 +10,17 @@ from migrator.engine import dump
 from migrator.engine.adopt import UNKNOWN, has_adopted, slots_to_clean
 from migrator.engine.compare import compare
 from migrator.engine.guards import to_pending
-from migrator.engine.judge import FAULTS, Difference
+from migrator.engine.judge import Difference
 from migrator.engine.lasting import never_through
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
+from migrator.engine.saving import open_backup
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, FencedError, LedgerBackwardsError, RefusedError
 from migrator.ledger import Intent
-from migrator.models import number_of, show
+from migrator.models import FAULTS, number_of, show
 from migrator.phases import FenceTakenError, Marker, Phase
-from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.backup import Backup
 
 T = TypeVar("T")
 State = tuple[Phase, int]
@@ -233,9 +234,7 @@ class _OldSaved:
             if base is None:
                 raise RefusedError(f"{run.id}: the way back overwrites old records that differ",
                                    next="add --backup DIR, where they are saved first")  # fmt: skip
-            epoch, fence, purpose = run.entry.epoch, run.lease.fence.number, "foreign-new"
-            path = directory_for(base, run.names.namespace, run.id, epoch, purpose)
-            self._saving = Backup.create(path, run.names.namespace, run.id, epoch, purpose, fence)
+            self._saving = open_backup(run, base, "foreign-new", run.entry.epoch)
         return self._saving
 
     def finish(self, wrong: int) -> None:

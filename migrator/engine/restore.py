@@ -13,13 +13,14 @@ from migrator.engine.guards import check_names, to_pending
 from migrator.engine.lasting import lasting
 from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
+from migrator.engine.saving import backup_in, open_backup
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
 from migrator.keys import Kind
 from migrator.moves.family import Family
 from migrator.snapshot import backup
-from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.backup import Backup
 
 
 def restore(run: Run) -> None:
@@ -40,7 +41,7 @@ def restore(run: Run) -> None:
         raise RefusedError(f"{run.id} was never contracted: there is no backup of it",
                            next=f"roll it back with: {to_pending(run.entry, run.module.number)}")  # fmt: skip
     check_names(run)
-    path = directory_for(base, run.names.namespace, run.id, run.entry.backup_epoch, "contract")
+    path = backup_in(run, base, "contract", run.entry.backup_epoch)
     backup.check(path)
     if run.entry.phase in ("switched", "reverting") and not run.entry.saved:
         raise RefusedError(f"{run.id}: its contract was never finished, the backup does not hold every old record",
@@ -91,9 +92,7 @@ def _put_saved(run: Run, path: Path) -> None:
 
 
 def _discard_all(run: Run, where: Path) -> None:
-    epoch = run.entry.epoch
-    path = directory_for(where, run.names.namespace, run.id, epoch, "discarded")
-    saving = Backup.create(path, run.names.namespace, run.id, epoch, "discarded", run.lease.fence.number)
+    saving = open_backup(run, where, "discarded", run.entry.epoch)
     for number, family in enumerate(run.families):
         _discard(run, family, number, saving)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from migrator.client import ResponseError
 from migrator.engine.backfill import PAGE_MEMBERS
-from migrator.engine.copy import TOO_LARGE, foreign_type, key_batches
+from migrator.engine.batches import key_batches
+from migrator.engine.copy import TOO_LARGE, foreign_type
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
 from migrator.engine.session import random_keys, total_keys

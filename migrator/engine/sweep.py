@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from migrator.client import Arg, Command, checked
 from migrator.engine import dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, parse_old
-from migrator.engine.copy import key_batches
+from migrator.engine.batches import by_slot, key_batches
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.guards import release_claim
 from migrator.engine.judge import judge_keys
 from migrator.engine.lasting import lasting
 from migrator.engine.run import Run
+from migrator.engine.saving import open_backup
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DifferencesError, RefusedError
 from migrator.models import number_of
@@ -22,7 +23,7 @@ from migrator.moves.values import members_from_page, scan_words
 from migrator.phases import Phase
 from migrator.phases.markers import refusal
 from migrator.scripts import script
-from migrator.snapshot.backup import Backup, directory_for
+from migrator.snapshot.backup import Backup
 from migrator.snapshot.ndjson import Line
 
 _CODES = {1: "retired", 2: "done", 3: "unmoved", 4: "taken", 5: "foreign"}
@@ -102,9 +103,7 @@ def rename(
 
     `anyway` treats them like accepted ones, which have no new record.
     """
-    groups: dict[int, list[int]] = {}
-    for i, pair in enumerate(pairs):
-        groups.setdefault(run.client.slot(pair.old), []).append(i)
+    groups = by_slot(run.client, range(len(pairs)), lambda i: pairs[i].old)
     commands: list[Command] = []
     for slot, indexes in groups.items():
         keys, flags = [run.markers.key(slot)], list[Arg]()
@@ -124,7 +123,7 @@ def save_retired(run: Run) -> int:
     """Pages what was retired into the backup and, once that is durable, removes it. Returns how many records."""
     total, backup = _save_all(run, keep_accepted=True)
     if backup is None and run.entry.backup:
-        backup = open_backup(run)
+        backup = contract_backup(run)
     if backup is not None:
         backup.finish()
     return total
@@ -152,7 +151,7 @@ def _save_all(run: Run, *, keep_accepted: bool) -> tuple[int, Backup | None]:
     return total, backup
 
 
-def open_backup(run: Run, epoch: int = 0) -> Backup:
+def contract_backup(run: Run, epoch: int = 0) -> Backup:
     """The backup of this contract, to be continued; `epoch` where the ledger does not have it yet.
 
     Raises RefusedError where no directory was given.
@@ -161,8 +160,7 @@ def open_backup(run: Run, epoch: int = 0) -> Backup:
     base = run.options.backup
     if base is None:
         raise RefusedError(f"{run.id}: the old shape is not removed without a backup", next="add --backup DIR")
-    path = directory_for(base, run.names.namespace, run.id, epoch, "contract")
-    return Backup.create(path, run.names.namespace, run.id, epoch, "contract", run.lease.fence.number)
+    return open_backup(run, base, "contract", epoch)
 
 
 class _Saver:
@@ -227,7 +225,7 @@ class _Saver:
 
     def _open(self) -> Backup:
         if self.backup is None:
-            self.backup = open_backup(self._run)
+            self.backup = contract_backup(self._run)
         return self.backup
 
     def _flush_if_full(self) -> None:
@@ -269,7 +267,7 @@ def save_native(run: Run, epoch: int) -> None:
             is_new = [checked(reply).decode() == family.kinds["new"] for reply in types]
             found = [pair for k, new in zip(visit.keys, is_new, strict=True) if new and (pair := family.from_old(k))]
             if found and not saving:
-                saving.append(open_backup(run, epoch))
+                saving.append(contract_backup(run, epoch))
             pairs = [Pair(pair.key, pair.old, pair.old) for pair in found]  # its final name
             for batch, lines in lines_of(run, family, "new", pairs):
                 for line in lines:

@@ -11,7 +11,7 @@ from migrator.engine import recover
 from migrator.engine.compare import compare, evidence
 from migrator.engine.copy import FORWARD
 from migrator.engine.foreign import settle
-from migrator.engine.judge import FAULTS, Difference
+from migrator.engine.judge import Difference
 from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
@@ -25,7 +25,7 @@ from migrator.errors import (
     UsageError,
 )
 from migrator.ledger import Entry
-from migrator.models import DifferenceResult, Stopped, VerifyResult, show
+from migrator.models import DIFFERENCES, FAULTS, DifferenceResult, Stopped, VerifyResult, show
 
 _COUNTED = {"compared", *FAULTS}
 
@@ -100,11 +100,11 @@ def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> 
 
 def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
     number, phase = run.module.number, run.entry.phase
-    if sum(counts[fault] for fault in FAULTS) == 0:
+    if not any(counts[fault] for fault in FAULTS):
         return ""
     if phase == "pending":
         return f"migrator apply {number}"
-    if not sum(counts[fault] for fault in FAULTS if fault != "unreadable"):
+    if not any(counts[fault] for fault in DIFFERENCES):
         return f"migrator quarantine list {number}"
     if phase == "switched":
         return f"migrator verify {number} --foreign SIDE --backup DIR"  # which side is right, only a person knows
@@ -115,7 +115,7 @@ def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
 
 
 def verify_exit(result: VerifyResult) -> int:
-    if any(getattr(result, fault) for fault in FAULTS if fault != "unreadable"):
+    if result.differs:
         return DifferencesError.exit_code
     if result.unreadable:
         return QuarantineError.exit_code

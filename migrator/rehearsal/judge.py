@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from migrator.client import Client, ResponseError, checked
-from migrator.engine.copy import BATCH_BYTES, FIELD_TTL, MAX_BYTES, sizes
+from migrator.engine.batches import MAX_BYTES, batched, sizes
+from migrator.engine.copy import FIELD_TTL
 from migrator.errors import Unmappable
 from migrator.ledger import Ledger
 from migrator.moves.family import Family, Member, Pair
@@ -195,22 +196,9 @@ class Judge:
         weights = sizes(self._before, family.kinds["old"], [pair.old for pair in pairs])
         self._set_aside(family, [pair for pair, size in zip(pairs, weights, strict=True) if size > MAX_BYTES])
         small = [(pair, size) for pair, size in zip(pairs, weights, strict=True) if size <= MAX_BYTES]
-        for batch in self._batches(family, small):
+        news = sizes(self._after, family.kinds["new"], [self._final(family, pair) for pair, _ in small])
+        for batch in batched((pair, old + new) for (pair, old), new in zip(small, news, strict=True)):
             self._mapped(family, batch)
-
-    def _batches(self, family: Family, sized: Sequence[tuple[Pair, int]]) -> Iterator[list[Pair]]:
-        """Bounded by the bytes of both shapes."""
-        news = sizes(self._after, family.kinds["new"], [self._final(family, pair) for pair, _ in sized])
-        batch: list[Pair] = []
-        weight = 0
-        for (pair, old), new in zip(sized, news, strict=True):
-            if batch and weight + old + new > BATCH_BYTES:
-                yield batch
-                batch, weight = [], 0
-            batch.append(pair)
-            weight += old + new
-        if batch:
-            yield batch
 
     def _final(self, family: Family, pair: Pair) -> bytes:
         return pair.key.raw if family.same_name else pair.new

@@ -13,7 +13,8 @@ from typing import Any
 from migrator.client import ResponseError, checked
 from migrator.engine import indexes
 from migrator.engine.backfill import PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.copy import TOO_LARGE, foreign_type, key_batches
+from migrator.engine.batches import key_batches
+from migrator.engine.copy import TOO_LARGE, foreign_type
 from migrator.engine.plan import REJECTED
 from migrator.engine.run import Run
 from migrator.errors import Unmappable

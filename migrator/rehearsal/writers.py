@@ -25,7 +25,7 @@ from pydantic import Field
 
 from migrator.adapters import Found, Members, Missing, Records, UncertainError, Unmoved
 from migrator.client import Client, ResponseError, connect
-from migrator.engine.copy import MAX_BYTES
+from migrator.engine.batches import MAX_BYTES
 from migrator.errors import Unmappable, UnreachableError, UsageError
 from migrator.models import Frozen
 from migrator.moves import KeyMove

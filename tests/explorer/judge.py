@@ -13,10 +13,10 @@ from typing import Any
 from migrator.engine import back, forward, recover, restore
 from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD
-from migrator.engine.judge import FAULTS
 from migrator.engine.outcome import Outcome
 from migrator.engine.run import Run
 from migrator.errors import DifferencesError, FencedError, MigratorError, RefusedError
+from migrator.models import FAULTS
 from migrator.phases import FenceTakenError
 from tests.explorer import apart
 from tests.explorer.case import Case

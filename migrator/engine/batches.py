@@ -1,0 +1,85 @@
+"""What is read or sent in one go: batches bounded by number and by weight, and of one slot where a script has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from migrator.client import Client
+from migrator.engine.run import Run
+from migrator.keys import Kind
+from migrator.moves.family import Family, Pair, Side
+from migrator.moves.values import MAX_ELEMENTS, count_each
+
+MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
+BATCH_BYTES = 2 * 1024 * 1024
+BATCH_RECORDS = 200
+LEAST_RECORDS = 10
+_ELEMENT = 128  # bytes that an element counts at least: what small ones cost a script is their number
+
+T = TypeVar("T")
+
+
+def batched(weighed: Iterable[tuple[T, int]], most: Callable[[], float] = lambda: float("inf")) -> Iterator[list[T]]:
+    """Items with their weights in bytes, in batches of BATCH_BYTES or of a single item. Before each, `most` is asked
+    how many it may hold."""
+    batch: list[T] = []
+    weight, number = 0, most()
+    for item, size in weighed:
+        if batch and (len(batch) >= number or weight + size > BATCH_BYTES):
+            yield batch
+            batch, weight, number = [], 0, most()
+        batch.append(item)
+        weight += size
+    if batch:
+        yield batch
+
+
+def by_slot(client: Client, items: Iterable[T], name: Callable[[T], bytes]) -> dict[int, list[T]]:
+    """A script may touch keys of one slot only. In the order of their first item; `name` tells the key of one."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        groups.setdefault(client.slot(name(item)), []).append(item)
+    return groups
+
+
+def key_batches(
+    run: Run, family: Family, side: Side, pairs: Sequence[Pair], too_large: list[Pair] | None = None
+) -> Iterator[list[Pair]]:
+    """Pairs in batches bounded by number and by the bytes and elements of the side that is read.
+
+    A key of more than 16 MB or 20,000 elements is never read whole: it is left out, and put in `too_large` where that
+    is given.
+    """
+    weights = sizes(run.client, family.kinds[side], [pair.old if side == "old" else pair.new for pair in pairs])
+    weighed = [*zip(pairs, weights, strict=True)]
+    if too_large is not None:
+        too_large += [pair for pair, weight in weighed if weight > MAX_BYTES]
+    small = [(pair, weight) for pair, weight in weighed if weight <= MAX_BYTES]
+    return batched(small, lambda: run.at_once(BATCH_RECORDS, LEAST_RECORDS))
+
+
+def grown_apart(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """The pairs whose new records may be read whole, and those that have grown too large for that."""
+    weights = sizes(run.client, family.kinds["new"], [pair.new for pair in pairs])
+    weighed = [*zip(pairs, weights, strict=True)]
+    return [pair for pair, weight in weighed if weight <= MAX_BYTES], [p for p, weight in weighed if weight > MAX_BYTES]
+
+
+def whole() -> tuple[int, int]:
+    """How many elements and bytes the script that reads a key whole may find in it."""
+    return MAX_ELEMENTS, MAX_BYTES
+
+
+def sizes(client: Client, kind: Kind, names: Sequence[bytes]) -> list[int]:
+    """What each key counts, in bytes; 0 for what is gone or of another type. One of too many elements is too large."""
+    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(client, kind, names)]
+    if kind == "string":
+        return counts
+    # Where it may not be asked, the number of elements has to do.
+    memory = client.each("MEMORY USAGE", names, "SAMPLES", 5)
+    found = [reply if isinstance(reply, int) else 0 for reply in memory]
+    return [
+        MAX_BYTES + 1 if count > MAX_ELEMENTS else max(size, count * _ELEMENT)
+        for size, count in zip(found, counts, strict=True)
+    ]
