@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from migrator.engine import outcome, verify
+from migrator.engine import outcome, quarantine, verify
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import RefusedError
 from migrator.ledger import Checkpoint
@@ -45,6 +45,18 @@ def test_a_comparison_whose_markers_moved_is_incomplete_and_no_difference(shell,
 
     monkeypatch.setattr(verify, "compare", moving)
     assert "markers moved" in shell.error("verify", "0001", exit=31, code="incomplete")
+
+
+def test_too_many_records_that_cannot_be_mapped_end_a_comparison_with_what_it_found(client, shell, monkeypatch):
+    shell("apply")
+    monkeypatch.setattr(quarantine, "OPEN_LIMIT", 3)
+    for name in (b"a", b"b", b"c", b"d"):
+        put(client, b"{t}:times:" + name, {b"m": b"no number"})
+    found = shell("verify", "0001", exit=32)
+    assert (found["complete"], found["stopped"]["exit"]) == (False, 32)
+    assert "more than 3 records cannot be mapped" in found["stopped"]["reason"]
+    assert 0 < found["unreadable"] == len(found["examples"])
+    assert "more than 3 records cannot be mapped" in " ".join(shell.text("verify", "0001", exit=32).split())
 
 
 def test_equal_counts_do_not_hide_other_members(client, shell):

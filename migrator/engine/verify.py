@@ -85,7 +85,7 @@ def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> 
     stopped = None
     try:
         counts = compare(run, outcome, "verify")
-    except StoppedByLoadError as error:
+    except (StoppedByLoadError, QuarantineError) as error:
         outcome.cut_short, counts = True, outcome.counts()
         stopped = Stopped(id=run.id, phase=run.entry.phase, exit=error.exit_code, reason=error.message,
                           next=error.next)  # fmt: skip
