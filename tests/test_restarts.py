@@ -15,7 +15,7 @@ from tests.conftest import _place
 from tests.proxy import Predicate
 from tests.servers import Place, Server, binary
 from tests.support import own_keys
-from tests.test_fencing import LEASE, Scene, end, proxy, scene
+from tests.test_fencing import Scene, end, proxy, scene
 
 __all__ = ["proxy", "scene"]
 
@@ -93,10 +93,10 @@ def test_a_way_back_that_was_killed_three_times_ends_as_if_it_had_not_been(scene
         life = scene.start(*words, "--yes", "--backup", str(scene.home / "backup"), url=proxy.url)
         held.wait(30)
         assert life.poll() is None
-        life.kill()
+        scene.bury(life)
         held.release()
         held.reply()  # what was on its way has arrived
-        scene.place.raw.hset(LEASE, "expires_ms", 0)
+        scene.bury(life)  # and may have renewed its lease
     scene.finish(*words)
     if "switched" in name:
         found = scene.finish("verify", "0001")

@@ -314,15 +314,16 @@ def main(
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     print("ready", flush=True)
-    failed = ""
     try:
         turns = 0
         while not stopped or turns < LEAST:
             party.turn()
             turns += 1
     except Exception:
-        failed = traceback.format_exc(limit=-3)
-    print(json.dumps({"failed": failed, "done": party.done, **party.account()}), flush=True)
+        # Nothing else: more than a pipe holds would keep this process, and nobody would hear of it before the end.
+        print(json.dumps({"failed": traceback.format_exc(limit=-3)}), flush=True)
+        sys.exit(1)
+    print(json.dumps({"failed": "", "done": party.done, **party.account()}), flush=True)
 
 
 if __name__ == "__main__":
