@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from migrator.client import connect
 from migrator.engine.load import MB, PRODUCTION, Limits, Load, reasons
 from migrator.engine.throttle import Throttle
+from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import StoppedByLoadError
 from tests.conftest import Servers
 from tests.servers import Server, binary, wait_for
-from tests.support import KEYS, MEMBERS, Shell, put, write
+from tests.support import KEYS, MEMBERS, Shell, put, tool_for, write
 
 QUIET = Load({"used_memory": "10", "mem_clients_normal": "0", "evicted_keys": "5"}, 0.001)
 
@@ -202,34 +203,70 @@ def test_it_begins_gently_before_it_knows_what_a_record_costs(here):
 
 
 class Busy:
-    """A server whose others run scripts half of the time; a record of ours takes it 20 µs. The clock is ours."""
+    """A server whose others run scripts for a share of the time. The clock is ours."""
 
-    def __init__(self) -> None:
-        self.links = self
-        self.sent = self.records = 0
+    def __init__(self, share: float = 0.0) -> None:
+        self.links: Any = cast(Any, self)
+        self.share, self.sent, self.written = share, 0, 0.0
         self.now = 0.0
+        self.throttle = Throttle(self.links, PRODUCTION, lambda _: None, sleep=self.sleep, clock=lambda: self.now)
 
     def on_node(self, _: object, *words: tuple[str, ...]) -> tuple[bytes, ...]:
-        usec = int(self.now * 500_000) + 20 * self.records
+        usec = int(self.now * 1e6 * self.share + self.written)
         told = f"total_net_input_bytes:{int(self.now * 1e6)}\r\ncmdstat_evalsha:calls=1,usec={usec},usec_per_call=1\r\n"
         return tuple(told.encode() if word[0] == "INFO" else b"PONG" for word in words)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
+    def work(self, records: int, each: float) -> None:
+        """Records of ours, each so many µs of the server's time; to read one takes 20 µs more."""
+        until = self.now + 300
+        while records > 0 and self.now < until:
+            batch = self.throttle.at_once(1000, 10)
+            self.written += each * batch
+            self.sleep(batch * (each + 20) / 1e6)
+            self.throttle.between(self.links, batch, lambda: None)
+            records -= batch
+        assert records <= 0
+
 
 def test_rests_do_not_grow_with_what_others_run_in_scripts():
-    busy: Any = Busy()
-    throttle = Throttle(busy, PRODUCTION, lambda _: None, sleep=busy.sleep, clock=lambda: busy.now)
-    for _ in range(20_000):
-        batch = throttle.at_once(1000, 10)
-        busy.records += batch
-        busy.sleep(batch * 40e-6)
-        throttle.between(busy, batch, lambda: None)
-        if busy.records > 100_000:
-            break
-    assert busy.records > 100_000
-    assert busy.now < 300
+    Busy(share=0.5).work(100_000, each=20)
+
+
+@pytest.mark.parametrize(("each", "anew"), [(2, True), (0.15, False)], ids=["another walk", "only read"])
+def test_what_was_cheap_before_does_not_hurry_the_writing_of_records(each, anew):
+    busy = Busy()
+    busy.work(100_000, each)
+    if anew:
+        busy.throttle.begin()
+    busy.work(100_000, each=20)
+    assert busy.throttle.at_once(1000, 1) <= 20  # half of what they cost, at least: one look may see both
+
+
+def test_what_a_record_costs_is_known_where_few_are_written_in_a_second():
+    busy = Busy()
+    busy.throttle.between(busy.links, 0, lambda: None)
+    for _ in range(250):
+        busy.written += 10_000
+        busy.sleep(0.1)
+        busy.throttle.between(busy.links, 1, lambda: None)
+    assert busy.throttle._cost == pytest.approx(0.01, rel=0.1)
+
+
+def test_every_walk_begins_with_nothing_known_of_what_its_records_cost(server, tmp_path):
+    put(server, b"{t}:text:a", b"text")
+    seen: list[float] = []
+
+    def step(visit: Visit) -> Iterator[Progress]:
+        seen.append(run.throttle._cost)
+        yield Progress({"scanned": len(visit.keys)})
+
+    with tool_for(server, tmp_path, KEYS).run() as run:
+        run.throttle._cost = 1e-7
+        Walk(run, "any", b"{t}:text:*", step).all()
+    assert set(seen) == {0.0}
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ _QUIET = 3  # looks without a reason end a pause
 _OTHERS = 4096  # bytes a second that others send: about a hundred commands
 _ENOUGH = 200  # records, to judge by what one costs
 _MOST = 2  # times the least that a record was seen to cost
+_NOTHING = 1e-6  # seconds of the server's time a record: checkpoints and the lease, while no record is written
 _LONGEST = 0.05  # seconds of a rest
 
 
@@ -46,7 +47,6 @@ class Throttle:
         self._client, self._limits, self._told = client, limits, told
         self._sleep, self._clock = sleep, clock
         self._node: Node | None = None
-        self._cost = 0.0  # seconds of the server's time a record
         self._shared = True  # until it is known
         self._freeing = False
         self._forget()
@@ -55,10 +55,17 @@ class Throttle:
         self._first: Load | None = None
         self._last: Load | None = None
         self._looked = self._due = self._clock()
-        self._interval = _FIRST
-        self._records = 0
-        self._least = float("inf")  # that a record cost
         self._others: int | None = None  # bytes that others have sent, at least
+        self.begin()
+
+    def begin(self) -> None:
+        """A walk begins: what a record costs in another one says nothing of it."""
+        self._cost = 0.0  # seconds of the server's time a record
+        self._least = float("inf")  # that a record cost
+        self._records = 0
+        self._since: Load | None = None  # from when on they are counted
+        self._interval = _FIRST
+        self._due = min(self._due, self._clock() + _FIRST)
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
@@ -109,7 +116,7 @@ class Throttle:
             return ""  # not for this user to ask; `plan` says so
         load = Load.parse(info, ping)
         before, first = self._last or load, self._first or load
-        self._learn(load, before, load.number("total_net_input_bytes") - sent, now)
+        self._learn(load, load.number("total_net_input_bytes") - sent, now)
         self._last, self._looked = load, now
         self._first = replace(first, ping=min(first.ping, ping))
         limits = replace(self._limits, memory=float("inf")) if self._freeing else self._limits
@@ -126,18 +133,21 @@ class Throttle:
                 break
         return best
 
-    def _learn(self, load: Load, before: Load, others: int, now: float) -> None:
+    def _learn(self, load: Load, others: int, now: float) -> None:
         # What is on its way was sent and not received yet, so it is the most that was ever seen which counts.
         known, self._others = self._others, max(others, others if self._others is None else self._others)
         if known is not None:
             self._shared = self._others - known > _OTHERS * (now - self._looked)
-        if self._records >= _ENOUGH:
+        if self._since is None:
+            self._records, self._since = 0, load
+        elif self._records >= _ENOUGH:
             # What others run in scripts, as adapters do, counts as ours, and more of it the longer we rest: believed,
             # rests would grow without end.
-            found = max(1e-7, (load.writing - before.writing) / 1e6 / self._records)
-            self._least = min(self._least, found)
+            found = max(1e-7, (load.writing - self._since.writing) / 1e6 / self._records)
+            if found > _NOTHING:
+                self._least = min(self._least, found)
             self._cost = min(found, _MOST * self._least)
-            self._records = 0
+            self._records, self._since = 0, load
 
     def _pause(self, node: Node, why: str, longest: float, tick: Callable[[], None]) -> None:
         begun, quiet, told = self._clock(), 0, ""

@@ -101,6 +101,7 @@ class Walk:
             self._run.tick()
 
     def _node(self, node: Node) -> Counts:
+        self._run.throttle.begin()
         saved = self._run.ledger.checkpoint(self._run.id, self._name, node.id) if self._resume else None
         at = (
             saved if saved and (saved.slots, saved.epoch) == (self._slots, self._run.entry.epoch) else self._fresh(node)
