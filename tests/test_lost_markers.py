@@ -145,14 +145,16 @@ def test_a_lost_ledger_is_62_and_is_rebuilt_from_the_markers(tool):
     assert tool.rollback(to="pending") == "pending"
 
 
-def test_whoever_asks_is_told_of_a_lost_ledger(tool):
-    tool.apply(through="switch")
+@pytest.mark.parametrize("phase", ["switch", "contract"])
+def test_whoever_asks_is_told_of_a_lost_ledger(tool, phase):
+    tool.apply(through=phase)
     tool.place.raw.execute_command("DEL", tool.session().names.ledger)
     shell = Shell(tool.place, tool.directory)
     backup = ("--backup", str(tool.backup), "--yes")
     for words in (
-        ("status",), ("plan",), ("apply",), ("rollback", "0001", *backup), ("quarantine", "retry", "0001"),
-        ("restore", "0001", "--discard-later-writes", *backup), ("quarantine", "accept", "0001", "--all"),
+        ("status",), ("plan",), ("apply",), ("verify", "0001"), ("rollback", "0001", *backup),
+        ("restore", "0001", "--discard-later-writes", *backup), ("quarantine", "retry", "0001"),
+        ("quarantine", "accept", "0001", "--all"),
     ):  # fmt: skip
         assert "init --at markers" in shell.error(*words, exit=62, code="ledger-backwards")
 

@@ -65,7 +65,7 @@ def test_another_prefix_in_the_environment_is_drift_for_commands_and_adapters(cl
     tool = tool_for(client, tmp_path, PREFIXED)
     tool.apply(through="expand")
     monkeypatch.setenv("THE_PREFIX", "{{t}}:x")
-    for command in (tool.apply, tool.plan):
+    for command in (tool.apply, tool.plan, tool.verify):
         with pytest.raises(DriftError):
             command()
     records = Records(client.raw, modules_of(tool.directory).all[0])
@@ -73,6 +73,18 @@ def test_another_prefix_in_the_environment_is_drift_for_commands_and_adapters(cl
         records.put({b"id": b"a", b"text": b"text"}, id="a")
     monkeypatch.delenv("THE_PREFIX")
     tool.apply()
+
+
+@pytest.mark.parametrize("how", [(), ("--sample", "0.5"), ("--repair",)])
+def test_a_comparison_by_an_edited_module_is_drift_and_never_clean(client, tool, module, how):
+    tool.apply()
+    client.raw.delete(b"{t}:hash:a")
+    shell = Shell(client, tool.directory)
+    for edited in (KEYS.replace("{{t}}:text:", "{{t}}:tex:"), KEYS.replace("text.strip()", "text.strip() + b'x'")):
+        module.write_text(edited)
+        assert "edited" in shell.error("verify", "0001", *how, exit=11, code="drift")
+    module.write_text(KEYS)
+    assert shell("verify", "0001", exit=30)["missing"] == 1
 
 
 def test_a_retry_does_not_map_by_an_edited_module(client, tool, module):

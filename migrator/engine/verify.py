@@ -41,12 +41,16 @@ def verify(
 ) -> VerifyResult:
     """Compares everything, or a sample, or what a budget of seconds allows; then it is not complete."""
     module = session.modules.find(id)
-    entry = session.entries().get(module.id) or Entry(id=module.id)
+    known = session.ledger.entries()
+    entry = (known or {}).get(module.id) or Entry(id=module.id)
     if entry.phase in ("contracted", "closed"):
         raise RefusedError(f"{module.id} is {entry.phase}: there is only one shape to look at",
                            next="see where it stands with: migrator status")  # fmt: skip
     if repair and foreign is not None:
         raise UsageError("--repair is for before the switch, --foreign for after it", next="leave one of the two away")
+    if known is None:
+        session.check_markers()
+    session.check_drift(known or {})  # under other names all would be clean, as nothing is there
     if not repair and foreign is None:
         try:
             return _verify(session.reader(module, entry), Outcome(), sample, budget)
