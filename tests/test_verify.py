@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from migrator.engine import outcome, quarantine, verify
+from migrator.engine.compare import compare
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import RefusedError
+from migrator.errors import IncompleteError, RefusedError
 from migrator.ledger import Checkpoint
-from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, own_keys, picture, put, tool_for, write
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, all_keys, own_keys, picture, put, tool_for, write
 
 OLD, NEW = b"{t}:times:a", b"{t}:sorted:a"
 CLEAN = {"missing": 0, "extra": 0, "different": 0, "ttl_drift": 0, "unreadable": 0}
@@ -45,6 +46,31 @@ def test_a_comparison_whose_markers_moved_is_incomplete_and_no_difference(shell,
 
     monkeypatch.setattr(verify, "compare", moving)
     assert "markers moved" in shell.error("verify", "0001", exit=31, code="incomplete")
+
+
+@pytest.mark.parametrize(("phase", "then", "budget"), [
+    ("expand", "backfill", None), ("verify", "switch", 0.0), ("switch", "contract", None),
+])  # fmt: skip
+def test_nor_is_what_another_run_changes_meanwhile(client, keys, monkeypatch, phase, then, budget):
+    put(client, b"{t}:text:a", b"text")
+    keys.apply(through=phase)
+
+    def meanwhile(*args):
+        keys.apply(through=then)
+        return compare(*args)
+
+    monkeypatch.setattr(verify, "compare", meanwhile)
+    with pytest.raises(IncompleteError, match="markers moved"):
+        keys.verify(budget=budget)
+
+
+def test_markers_that_are_lost_do_not_keep_it_from_comparing(client, keys):
+    put(client, b"{t}:text:a", b"text")
+    keys.apply()
+    for key in all_keys(client):
+        if b":marker:" in key:
+            client.raw.delete(key)
+    assert keys.verify().complete
 
 
 def test_too_many_records_that_cannot_be_mapped_end_a_comparison_with_what_it_found(client, shell, monkeypatch):

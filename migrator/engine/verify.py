@@ -15,7 +15,7 @@ from migrator.engine.judge import Difference
 from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
-from migrator.engine.walk import MarkersMovedError
+from migrator.engine.walk import MarkersMovedError, check_markers
 from migrator.errors import (
     DifferencesError,
     IncompleteError,
@@ -53,13 +53,26 @@ def verify(
     session.check_drift(known or {})  # under other names all would be clean, as nothing is there
     if not repair and foreign is None:
         try:
-            return _verify(session.reader(module, entry), Outcome(), sample, budget)
+            return _look(session.reader(module, entry), sample, budget)
         except MarkersMovedError:
-            raise IncompleteError(f"{module.id}: markers moved while comparing", next="run it again") from None
+            raise IncompleteError(f"{module.id}: markers moved while comparing",
+                                  next="run it again; where it stands says: migrator status") from None  # fmt: skip
     with session.leased() as lease:
         session.init(lease)
         run = session.run(lease, module)
         return recover.persist(run, lambda: _mended(run, sample, budget, foreign))
+
+
+def _look(run: Run, sample: float, budget: float | None) -> VerifyResult:
+    """Without the lease another process may change the phase meanwhile; what is found then is no difference.
+
+    Raises MarkersMovedError.
+    """
+    marked = None not in run.markers.read().values()  # else it was never applied, or some of them are lost
+    result = _verify(run, Outcome(), sample, budget)
+    if marked:
+        check_markers(run)
+    return result
 
 
 def _mended(run: Run, sample: float, budget: float | None, foreign: Literal["old", "new"] | None) -> VerifyResult:
