@@ -328,3 +328,17 @@ def test_what_an_interrupted_apply_has_counted_is_no_difference_after_a_repair(c
     compared_before(tool, missing=1)
     assert tool.verify(repair=True).missing == 0
     tool.apply()
+
+
+@pytest.mark.parametrize("command", ["accept", "retry"])
+def test_nor_is_it_held_against_a_record_that_was_accepted_or_mended_since_then(client, keys, command):
+    put(client, b"{t}:text:a", b"bad")
+    keys.apply(through="backfill")
+    compared_before(keys, unreadable=1)
+    shell = Shell(client, keys.directory)
+    if command == "accept":
+        shell("quarantine", "accept", "0001", "--all")
+    else:
+        put(client, b"{t}:text:a", b"mended")
+        shell("quarantine", "retry", "0001")
+    assert keys.apply().migrations[0].phase == "verified"

@@ -14,6 +14,7 @@ from migrator.engine.run import Run
 from migrator.engine.session import Session
 from migrator.errors import UsageError
 from migrator.ledger import parse_address
+from migrator.ledger.lease import Words
 from migrator.models import QuarantinedRecord, QuarantineResult, number_of, show
 from migrator.moves.family import COLLISION, Family, Pair
 
@@ -63,8 +64,13 @@ def quarantine_accept(
                              next=f"migrator quarantine list {module.number}")  # fmt: skip
         for name in names:
             run.quarantine.accept(name)
-        run.put("quarantine accept", number_of(len(names), "record"))
+        run.put("quarantine accept", number_of(len(names), "record"), _counted_before(run))
         return QuarantineResult(id=module.id, records=tuple(_quarantined(run)))
+
+
+def _counted_before(run: Run) -> list[Words]:
+    """What removes the counts of an interrupted apply: they name records that are settled now."""
+    return run.ledger.forget_words(run.id, "compare")
 
 
 def _named(name: bytes, key: bytes, member: bytes | None) -> bool:
@@ -91,7 +97,8 @@ def _retry_all(run: Run) -> None:
             if pair is not None:
                 _retry(run, family, pair, member)
         run.tick()
-    run.put("quarantine retry", f"{before - run.quarantine.open} of {before} records mended")
+    mended = f"{before - run.quarantine.open} of {before} records mended"
+    run.put("quarantine retry", mended, _counted_before(run))
 
 
 def _retry(run: Run, family: Family, pair: Pair, member: bytes | None) -> None:
