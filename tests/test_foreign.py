@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from migrator.engine import batches, copy, copy_members, foreign
+from migrator.engine import batches, copy, copy_members, foreign, quarantine, throttle
 from migrator.names import Names
 from tests.records import saved
 from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, expires, picture, put, tool_for
@@ -195,3 +195,41 @@ def test_the_command_says_what_to_do_and_refuses_without_a_place_to_save_to(clie
     assert "in switched only" in shell.error(
         "verify", "0001", "--foreign", "old", "--backup", str(tmp_path / "b"), exit=60, code="refused"
     )
+
+
+@pytest.fixture
+def switched(client, tmp_path):
+    """A record that an application without an adapter changed after the switch; `verify --foreign old` settles it."""
+    tool = tool_for(client, tmp_path, KEYS)
+    put(client, text("a"), b"1")
+    tool.apply(through="switch")
+    put(client, text("a"), b"2")
+    return Shell(client, tool.directory), ("verify", "0001", "--foreign", "old", "--backup", str(tool.backup))
+
+
+def test_stopped_by_load_it_tells_what_it_found_and_the_same_command_goes_on(switched, monkeypatch):
+    shell, settle = switched
+    monkeypatch.setattr(throttle, "reasons", lambda *_: iter(["it is tired"]))
+    found = shell(*settle, "--max-pause", "0s", exit=50)
+    assert (found["complete"], found["stopped"]["exit"], found["stopped"]["phase"]) == (False, 50, "switched")
+    assert "it is tired" in found["stopped"]["reason"]
+    assert "stopped: " in shell.text(*settle, "--max-pause", "0s", exit=50)
+    monkeypatch.undo()
+    assert shell(*settle)["complete"]
+
+
+def test_with_too_many_records_that_cannot_be_mapped_it_tells_what_it_found(client, switched, monkeypatch):
+    shell, settle = switched
+    put(client, text("a"), b"1")
+    for n in range(5):
+        put(client, text(f"bad{n}"), b"bad")
+    monkeypatch.setattr(quarantine, "OPEN_LIMIT", 3)
+    monkeypatch.setattr(batches, "BATCH_RECORDS", 1)
+    monkeypatch.setattr(batches, "LEAST_RECORDS", 1)
+    found = shell(*settle, exit=32)
+    assert (found["complete"], found["stopped"]["exit"]) == (False, 32)
+    assert (found["unreadable"], len(shell("quarantine", "list", "0001")["records"])) == (3, 4)
+    monkeypatch.undo()
+    put(client, text("a"), b"2")
+    assert shell(*settle, exit=32)["unreadable"] == 5
+    assert client.raw.hget(b"{t}:hash:a", "text") == b"2"

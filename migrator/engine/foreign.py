@@ -5,6 +5,7 @@ What is overwritten or removed is saved first, and written only if both shapes a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -41,8 +42,9 @@ _MEND: dict[Side, tuple[Verdict, ...]] = {
 }
 
 
-def settle(run: Run, truth: Literal["old", "new"]) -> None:
-    """Makes the other side follow `truth` wherever the two differ; an *unmoved* record is never removed.
+def settle(run: Run, truth: Literal["old", "new"], outcome: Outcome) -> Counter[str]:
+    """Makes the other side follow `truth` wherever the two differ; an *unmoved* record is never removed. Returns the
+    counts of what was found, before it was settled.
 
     Raises RefusedError outside `switched` and without a directory to save to.
     """
@@ -54,9 +56,11 @@ def settle(run: Run, truth: Literal["old", "new"]) -> None:
         raise RefusedError(f"{run.id}: --foreign overwrites one side", next="add --backup DIR, where it is saved first")
     saving = open_backup(run, base, f"foreign-{truth}", run.entry.epoch)
     settling = _Settling(run, truth, saving)
-    compare(run, Outcome(each=settling.take), "foreign")
+    outcome.each = settling.take
+    counts = compare(run, outcome, "foreign")
     settling.settle()
     saving.finish()
+    return counts
 
 
 class _Settling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from migrator.engine import recover
@@ -77,16 +77,24 @@ def _look(run: Run, sample: float, budget: float | None) -> VerifyResult:
 
 def _mended(run: Run, sample: float, budget: float | None, foreign: Literal["old", "new"] | None) -> VerifyResult:
     """After a repair, or after the side that is right was settled."""
-    if foreign is not None:
-        settle(run, foreign)
+    settled = _settled(run, foreign) if foreign is not None else None
     before = run.client.fingerprint()
-    result = _verify(run, Outcome() if foreign is not None else _repairing(run), sample, budget)
+    if settled is not None and settled.stopped is not None:
+        result = settled
+    else:
+        result = _verify(run, Outcome() if foreign is not None else _repairing(run), sample, budget)
     what = "verify --repair" if foreign is None else f"verify --foreign {foreign}"
     found = {"comparison": evidence(run, before, Counter(result.model_dump(include=_COUNTED)))}
     # What an interrupted apply has counted before is not so any more.
     earlier = run.ledger.forget_words(run.id, "compare")
     run.put(what, f"{result.repaired} repaired", earlier, **(found if result.complete else {}))
     return result
+
+
+def _settled(run: Run, truth: Literal["old", "new"]) -> VerifyResult:
+    """What was found to be settled; where it is stopped, some of that is not."""
+    outcome = Outcome()
+    return _result(run, outcome, lambda: settle(run, truth, outcome))
 
 
 def _repairing(run: Run) -> Outcome:
@@ -99,14 +107,19 @@ def _repairing(run: Run) -> Outcome:
 def _verify(run: Run, outcome: Outcome, sample: float, budget: float | None) -> VerifyResult:
     outcome.share = sample
     outcome.until = time.monotonic() + budget if budget is not None else None
+    return _result(run, outcome, lambda: compare(run, outcome, "verify"))
+
+
+def _result(run: Run, outcome: Outcome, work: Callable[[], Counter[str]]) -> VerifyResult:
+    """What a comparison counted, also where it is stopped on its way."""
     stopped = None
     try:
-        counts = compare(run, outcome, "verify")
+        counts = work()
     except (StoppedByLoadError, QuarantineError) as error:
         outcome.cut_short, counts = True, outcome.counts()
         stopped = Stopped(id=run.id, phase=run.entry.phase, exit=error.exit_code, reason=error.message,
                           next=error.next)  # fmt: skip
-    complete = sample >= 1.0 and not outcome.cut_short
+    complete = outcome.share >= 1.0 and not outcome.cut_short
     return VerifyResult(
         id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
         different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],

@@ -58,7 +58,7 @@ def _repair(run: Run, scene: Scene) -> None:
 
 
 def _foreign(truth: Side) -> Piece:
-    return lambda run, scene: foreign.settle(run, truth)
+    return lambda run, scene: foreign.settle(run, truth, Outcome())
 
 
 def _old_write(run: Run, scene: Scene) -> object:
