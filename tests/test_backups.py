@@ -10,15 +10,16 @@ import threading
 
 import pytest
 
+from migrator.engine import commands
 from migrator.errors import RefusedError
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup
 from migrator.snapshot.ndjson import Line
-from tests.support import KEYS, picture, put, tool_for
+from tests.support import KEYS, MEMBERS, Shell, picture, put, tool_for
 
 
-def open_backup(directory, fence):
-    return Backup.create(directory, "migrator", "0001_first", 3, "contract", fence)
+def open_backup(directory, fence, life=""):
+    return Backup.create(directory, "migrator", "0001_first", 3, "contract", fence, life)
 
 
 def line(value):
@@ -83,6 +84,96 @@ def test_what_is_not_redacted_is_for_its_owner_alone(tmp_path):
     parts = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new" / "backup").iterdir()}
     assert parts.pop("manifest.lock", 0) in (0, 0o644)  # it is empty
     assert {*parts.values()} == {0o600}
+
+
+def test_two_servers_that_begin_in_one_directory_at_once_are_not_merged(tmp_path):
+    one, other = open_backup(tmp_path, 4, "2-one"), open_backup(tmp_path, 4, "2-other")
+    one.write(line(b"one"))
+    one.finish()
+    other.write(line(b"other"))
+    with pytest.raises(RefusedError, match="of another database"):
+        other.finish()
+    with pytest.raises(RefusedError, match="of another database"):
+        open_backup(tmp_path, 5, "2-other")
+    unknown = open_backup(tmp_path, 5)  # as an earlier version left it
+    unknown.write(line(b"two"))
+    unknown.finish()
+    assert (values(backup.lines(tmp_path)), backup.read_manifest(tmp_path).life) == ([b"one", b"two"], "2-one")
+
+
+def begun_anew(place, value) -> None:
+    """As another server would be, or this one once the tool's own keys are lost."""
+    place.raw.flushdb()
+    put(place, b"{t}:text:a", value)
+
+
+def test_a_directory_that_holds_the_backup_of_another_life_is_refused_before_anything_is_changed(server, tmp_path):
+    tool = tool_for(server, tmp_path, KEYS)
+    put(server, b"{t}:text:a", b" first")
+    put(server, b"{t}:text:gone", b"deleted since")
+    tool.apply(through="contract")
+    first = tool.backup
+    begun_anew(server, b" second")
+    stopped = tool.apply(through="contract", exit=60).stopped
+    assert stopped is not None
+    assert "another database" in stopped.reason
+    assert "another --backup DIR" in stopped.next
+    assert (tool.phase(), server.raw.get(b"{t}:text:a")) == ("switched", b" second")
+    tool.backup = tmp_path / "another"
+    tool.apply(through="contract")
+    second, tool.backup = tool.backup, first
+    for go in (tool.restore, tool.rollback):
+        with pytest.raises(RefusedError, match="another database"):
+            go()
+    assert tool.phase() == "contracted"
+    tool.backup = second
+    held = second / "discarded-5" / "migrator-0001_first-discarded-5"
+    held.parent.mkdir()
+    (first / "migrator-0001_first-contract-3").rename(held)
+    whole = (held / backup.MANIFEST).read_text()
+    (held / backup.MANIFEST).write_text(whole.replace('"contract"', '"discarded"').replace('"epoch": 3', '"epoch": 5'))
+    with pytest.raises(RefusedError, match="another database"):
+        tool.restore()  # also where only what it discards would come there
+    assert tool.phase() == "contracted"
+    held.rename(tmp_path / "elsewhere")
+    assert tool.restore() == "pending"
+    assert {key: server.raw.get(key) for key in picture(server)} == {b"{t}:text:a": b" second"}
+
+
+def test_adopted_targets_come_back_from_the_backup_of_their_own_life(server, tmp_path):
+    tool = tool_for(server, tmp_path, MEMBERS)
+    for score in (3.0, 4.0):
+        server.raw.flushdb()
+        put(server, b"{t}:sorted:a", {b"ghost": score})
+        put(server, b"{t}:times:a", {b"a": b"1"})
+        Shell(server, tool.directory)("init", "0001", "--at", "pending", "--yes")
+        if score == 4.0:
+            tool.apply(through="expand", exit=60)
+            first, tool.backup = tool.backup, tmp_path / "another"
+        tool.apply()
+    second, tool.backup = tool.backup, first
+    with pytest.raises(RefusedError, match="another database"):
+        tool.rollback()
+    tool.backup = second
+    assert tool.rollback() == "pending"
+    assert server.raw.zscore(b"{t}:sorted:a", "ghost") == 4.0
+
+
+def test_a_repeated_life_saves_under_a_word_of_its_own_and_a_rebuilt_ledger_finds_it_again(server, tmp_path):
+    tool, lives = tool_for(server, tmp_path, KEYS), []
+    put(server, b"{t}:text:a", b" a")
+    for _ in range(2):
+        tool.apply("0001", through="contract")
+        lives.append(tool.session().entries()["0001_first"].life)
+        tool.rollback(to="pending")
+    assert len({*lives}) == 2
+    tool.apply("0001", through="contract")
+    known = tool.session().entries()["0001_first"].life
+    for given in (False, True):
+        server.raw.delete(tool.session().names.ledger)
+        commands.init(tool.session(backup=given), None, "markers")
+        assert tool.session().entries()["0001_first"].life == (known if given else "")
+    assert tool.restore() == "pending"
 
 
 @pytest.mark.parametrize("broken", ["write", "close"])

@@ -12,7 +12,7 @@ from migrator.engine.backfill import PAGE_KEYS
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.put import put_key, put_members
 from migrator.engine.run import Run
-from migrator.engine.saving import backup_in, open_backup
+from migrator.engine.saving import backup_in, check_backup, open_backup
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
 from migrator.ledger import Entry
@@ -93,7 +93,7 @@ def adopted_back(run: Run) -> None:
         run.note(f"target keys that were there before are {what}: no --backup was given")
     else:
         path, slots = _backup_in(run, base), slots_to_clean(run.entry)
-        backup.check(path)
+        check_backup(run, path)
         for line in backup.lines(path):
             if slots and run.client.slot(line.key) not in slots:
                 continue

@@ -13,7 +13,7 @@ from migrator.engine.guards import check_names, claim, release_claim
 from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
-from migrator.engine.saving import backup_in
+from migrator.engine.saving import backup_in, check_backup
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import DriftError, RefusedError
 from migrator.ledger import Tally
@@ -105,7 +105,7 @@ def backup_of(run: Run) -> Path | None:
     path = backup_in(run, base, "contract", run.entry.backup_epoch)
     if not run.entry.backup and not (path / backup.MANIFEST).exists():
         return None
-    backup.check(path)
+    check_backup(run, path)
     return path
 
 

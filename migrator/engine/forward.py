@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable
 
@@ -123,11 +124,20 @@ def _expand(run: Run, _: _Evidence) -> None:
     claim(run)
     if run.entry.moves != moves_of(run.module):
         run.put(moves=moves_of(run.module))  # it was known before, with other names
+    _begin_life(run)
     empty = adopt(run)
     # What is there now is known, and what adapters write from the next epoch on is right.
     run.change("expanded", mapping=run.module.checksum, expanded_at=server_ms(run.client, run.names), swept=False,
                empty_at=run.entry.epoch + 1 if empty else 0,
                rolled_back=False, backup="", backup_epoch=0, saved=False, restored=False)  # fmt: skip
+
+
+def _begin_life(run: Run) -> None:
+    """So that what it saves is told from what another server, or an earlier life, saved under the same names. An expand
+    that is repeated goes on with its own: what was adopted is saved already."""
+    began = f"{run.entry.epoch}-"
+    if not run.entry.life.startswith(began):
+        run.put(life=began + secrets.token_hex(8))
 
 
 def _backfill(run: Run, _: _Evidence) -> None:

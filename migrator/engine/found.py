@@ -72,13 +72,15 @@ def _from_markers(
         # Whether all of it was removed, the markers do not tell: what is left is adopted by the next expand.
         "cleaning": False, "slots_to_clean": "", "discarded": False, "restored": False,
         "saved": swept or (earlier is not None and earlier.saved),
+        "life": "",  # the one it knows may be over: a backup that is named tells
     })  # fmt: skip
     run = session.reader(module, entry)
     entry = entry.model_copy(update=_backup(run, earlier))
     if not has_adopted(run):
         return entry.model_copy(update={"adopted": ""}), []
     name = known.adopted if known is not None else ""
-    entry = entry.model_copy(update={"adopted": name or _adopted_backup(run)})
+    run.entry = entry
+    entry = entry.model_copy(update=_adopted_backup(run, name))
     note = (
         f"{module.id}: there were target keys before it was expanded; what they held comes back with "
         f"migrator rollback {module.number} --to pending --backup DIR --yes, DIR as it was given to expand"
@@ -120,9 +122,10 @@ def _backup(run: Run, earlier: Entry | None) -> dict[str, object]:
         return {}
     lies = backup.newest(base, run.names.namespace, run.id, "contract", epoch) if base is not None else None
     if base is not None and lies is not None:
-        return {"backup": str(base.resolve()), "backup_epoch": lies} | _discarded(run, base)
+        life = backup.read_manifest(backup_in(run, base, "contract", lies)).life
+        return {"backup": str(base.resolve()), "backup_epoch": lies, "life": life} | _discarded(run, base, life)
     if earlier is not None and (phase == "reverting" or (phase == "contracted" and earlier.backup)):
-        return {"backup": earlier.backup, "backup_epoch": earlier.backup_epoch}
+        return {"backup": earlier.backup, "backup_epoch": earlier.backup_epoch, "life": earlier.life}
     if phase == "contracted":
         return {"backup": "", "backup_epoch": epoch - run.entry.swept}  # the end of the sweep has an epoch of its own
     where = (
@@ -134,15 +137,21 @@ def _backup(run: Run, earlier: Entry | None) -> dict[str, object]:
     )
 
 
-def _discarded(run: Run, base: Path) -> dict[str, object]:
+def _discarded(run: Run, base: Path, life: str) -> dict[str, object]:
     """A restore ends the epoch it discarded in, so the directory of the epoch before says that it is over: done again,
     it would discard what was put back."""
     before = run.entry.epoch - 1
     path = backup_in(run, base / f"discarded-{before}", "discarded", before)
-    return {"discarded": run.entry.phase == "closed" and (path / backup.MANIFEST).exists()}
+    over = run.entry.phase == "closed" and (path / backup.MANIFEST).exists()
+    return {"discarded": over and backup.read_manifest(path).is_of(life)}
 
 
-def _adopted_backup(run: Run) -> str:
+def _adopted_backup(run: Run, name: str) -> dict[str, object]:
+    """What the backup of adopted targets is called, if it is known or is found, and whose it is."""
     base = run.options.backup
-    epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch) if base is not None else None
-    return UNKNOWN if epoch is None else backup_in(run, Path(), "adopted", epoch).name
+    if base is not None and not name:
+        epoch = backup.newest(base, run.names.namespace, run.id, "adopted", run.entry.epoch)
+        name = "" if epoch is None else backup_in(run, base, "adopted", epoch).name
+    if base is None or not name or run.entry.life or not (base / name / backup.MANIFEST).exists():
+        return {"adopted": name or UNKNOWN}
+    return {"adopted": name, "life": backup.read_manifest(base / name).life}

@@ -13,7 +13,7 @@ from migrator.engine.guards import check_names, to_pending
 from migrator.engine.lasting import lasting
 from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
-from migrator.engine.saving import backup_in, open_backup
+from migrator.engine.saving import backup_in, check_backup, open_backup
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
@@ -42,21 +42,22 @@ def restore(run: Run) -> None:
                            next=f"roll it back with: {to_pending(run.entry, run.module.number)}")  # fmt: skip
     check_names(run)
     path = backup_in(run, base, "contract", run.entry.backup_epoch)
-    backup.check(path)
+    check_backup(run, path)
     if run.entry.phase in ("switched", "reverting") and not run.entry.saved:
         raise RefusedError(f"{run.id}: its contract was never finished, the backup does not hold every old record",
                            next=f"go on with: migrator rollback {run.module.number} --backup DIR --yes")  # fmt: skip
+    if run.entry.phase != "closed":
+        _discarded(run, base, run.entry.epoch + 1)  # whatever is in its way is told before anything is changed
     if run.entry.phase == "contracted" and not run.entry.swept:
         # What contract had not set aside yet is in no backup: under its own name it would be discarded.
         lasting(run, lambda: retire_all(run))
     if run.entry.phase != "closed":
         run.change("closed", rolled_back=True, swept=False)
     if not run.entry.discarded:
-        where = base / f"discarded-{run.entry.epoch}"
-        lasting(run, lambda: _discard_all(run, where))
+        lasting(run, lambda: _discard_all(run, base))
         # Once, and under an epoch that ends here: what is put back from here on is not to be discarded by a second
         # attempt, nor by a batch of the first that is delivered late.
-        run.change("closed", detail=f"later writes are in {where.name}", discarded=True)
+        run.change("closed", detail=f"later writes are in discarded-{run.entry.epoch}", discarded=True)
     lasting(run, lambda: _put_back(run, path))
     run.change("pending", detail=f"restored from {path.name}", cleaning=True, discarded=False,
                restored=True)  # fmt: skip
@@ -91,8 +92,12 @@ def _put_saved(run: Run, path: Path) -> None:
     run.observer.end()
 
 
-def _discard_all(run: Run, where: Path) -> None:
-    saving = open_backup(run, where, "discarded", run.entry.epoch)
+def _discarded(run: Run, base: Path, epoch: int) -> Backup:
+    return open_backup(run, base / f"discarded-{epoch}", "discarded", epoch)
+
+
+def _discard_all(run: Run, base: Path) -> None:
+    saving = _discarded(run, base, run.entry.epoch)
     for number, family in enumerate(run.families):
         _discard(run, family, number, saving)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from migrator.engine.run import Run
-from migrator.snapshot.backup import Backup, directory_for
+from migrator.errors import RefusedError
+from migrator.snapshot.backup import Backup, check, directory_for
 
 
 def backup_in(run: Run, base: Path, purpose: str, epoch: int) -> Path:
@@ -16,4 +17,13 @@ def backup_in(run: Run, base: Path, purpose: str, epoch: int) -> Path:
 def open_backup(run: Run, base: Path, purpose: str, epoch: int) -> Backup:
     """A new one, or the one that is there, to be continued under this lease. Raises RefusedError, UsageError."""
     path = backup_in(run, base, purpose, epoch)
-    return Backup.create(path, run.names.namespace, run.id, epoch, purpose, run.lease.fence.number)
+    return Backup.create(path, run.names.namespace, run.id, epoch, purpose, run.lease.fence.number, run.entry.life)
+
+
+def check_backup(run: Run, path: Path) -> None:
+    """Raises UsageError where it is not there or not whole, RefusedError where others saved it."""
+    if not check(path).is_of(run.entry.life):
+        raise RefusedError(
+            f"{run.id}: {path} holds the backup of another database, or of an earlier life of this migration",
+            next="give the --backup DIR that this one was saved to; nothing was taken from that one",
+        )

@@ -72,7 +72,8 @@ class Entry(Frozen):
     there are any (numbers with commas); `swept` once contract has removed the old shape. `rolled_back` makes a bare
     apply pass it over. `backup` is the directory the old shape was saved to, `backup_epoch` the epoch of that contract,
     `saved` says that it holds all of it. `discarded` is set once a restore has removed later writes, `restored` once it
-    is done. `empty_at` is the epoch of an `expanded` that began with no target key there (0: none). Times are unix ms.
+    is done. `life` is the epoch it began in and a random word, which every backup of it carries; empty where it is not
+    known. `empty_at` is the epoch of an `expanded` that began with no target key there (0: none). Times are unix ms.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Entry(Frozen):
     discarded: bool = False
     restored: bool = False
     adopted: str = ""
+    life: str = ""
     empty_at: int = 0
     tally: Tally = Tally()
     comparison: Comparison | None = None

@@ -37,14 +37,20 @@ class Part(Frozen):
 
 
 class Manifest(Frozen):
-    """What a backup holds. `purpose` is `contract`, `adopted`, `discarded`, `foreign-old` or `foreign-new`."""
+    """What a backup holds. `purpose` is `contract`, `adopted`, `discarded`, `foreign-old` or `foreign-new`; `life` is
+    the ledger's: of another server, or begun anew, a migration has the same names and epochs."""
 
     format: int = 1
     namespace: str
     migration: str
     epoch: int
     purpose: str
+    life: str = ""
     parts: tuple[Part, ...] = ()
+
+    def is_of(self, life: str) -> bool:
+        """Whether it was written in that life; also where one of them is not known."""
+        return not self.life or not life or self.life == life
 
     @property
     def in_order(self) -> list[Part]:
@@ -70,12 +76,14 @@ class Backup:
         self._mark = secrets.token_hex(4)
 
     @staticmethod
-    def create(directory: Path, namespace: str, migration: str, epoch: int, purpose: str, fence: int) -> Backup:
+    def create(
+        directory: Path, namespace: str, migration: str, epoch: int, purpose: str, fence: int, life: str = ""
+    ) -> Backup:
         """A new backup, or the one that is there, to be continued under the lease of that fence.
 
         Raises RefusedError if it belongs to another run.
         """
-        fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose)
+        fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose, life=life)
         try:
             _make(directory)
         except OSError as error:
@@ -85,8 +93,7 @@ class Backup:
         if not (directory / MANIFEST).exists():
             return Backup(directory, fresh, fence)
         found = read_manifest(directory)
-        if found.model_copy(update={"parts": ()}) != fresh:
-            raise RefusedError(f"{directory} holds another backup", next="give another --backup DIR")
+        _check_same(directory, found, fresh)
         return Backup(directory, found, fence)
 
     @property
@@ -161,15 +168,27 @@ class Backup:
 
     def _merge(self) -> None:
         if (self.directory / MANIFEST).exists():
-            known = read_manifest(self.directory).parts
-            mine = tuple(part for part in self.manifest.parts if part not in known)
-            self.manifest = self.manifest.model_copy(update={"parts": (*known, *mine)})
+            found = read_manifest(self.directory)
+            _check_same(self.directory, found, self.manifest)  # two servers may have begun here at the same time
+            mine = tuple(part for part in self.manifest.parts if part not in found.parts)
+            self.manifest = self.manifest.model_copy(update={"parts": (*found.parts, *mine)})
         temporary = self.directory / f"manifest-{self._mark}.tmp"
         with _mine(temporary) as file:
             file.write(self.manifest.model_dump_json(indent=1).encode() + b"\n")
             _sync(file)
         temporary.replace(self.directory / MANIFEST)
         _sync_directory(self.directory)
+
+
+def _check_same(directory: Path, found: Manifest, mine: Manifest) -> None:
+    """Raises RefusedError where the one that is there is not this one: what both saved could not be told apart."""
+    if found.model_copy(update={"parts": (), "life": ""}) != mine.model_copy(update={"parts": (), "life": ""}):
+        raise RefusedError(f"{directory} holds another backup", next="give another --backup DIR")
+    if not found.is_of(mine.life):
+        raise RefusedError(
+            f"{directory} holds the backup of another database, or of an earlier life of this migration",
+            next="give another --backup DIR, or move that one out of it",
+        )
 
 
 @contextmanager
