@@ -17,6 +17,7 @@ from migrator.engine.judge import judge_keys
 from migrator.engine.transactions import Transactions
 from migrator.moves.values import MAX_ELEMENTS
 from migrator.phases import markers
+from migrator.snapshot import backup
 from tests.conftest import _place
 from tests.records import saved
 from tests.servers import Place, Server, binary
@@ -334,6 +335,24 @@ def test_records_of_the_new_shape_under_the_final_name_are_saved_in_batches_boun
         restore.restore(run)
     assert (tool.phase(), client.raw.get(TEXT)) == ("pending", b" a")
     assert client.raw.hget(b"{t}:text:large", "text") == b"x" * 9000
+
+
+def test_records_of_the_new_shape_under_the_final_name_are_saved_in_parts_bounded_by_bytes(
+    server, tmp_path, monkeypatch
+):
+    tool = tool_for(server, tmp_path, SAME_NAME)
+    tool.apply(through="expand")
+    for n in range(120):
+        put(server, b"{t}:text:n%d" % n, {b"id": b"n%d" % n, b"text": b"x" * 100})
+    tool.apply(through="switch")
+    monkeypatch.setattr(backup, "PART_BYTES", 1000)
+    monkeypatch.setattr(weighed, "BATCH_BYTES", 1000)
+    with tool.run() as run:
+        sweep.save_native(run, 3)
+    (manifest,) = tool.backup.rglob("manifest.json")
+    parts = backup.check(manifest.parent).parts
+    assert sum(part.lines for part in parts) == 120
+    assert max(part.lines for part in parts) <= 20
 
 
 @pytest.mark.parametrize("before", [False, True])

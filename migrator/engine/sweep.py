@@ -272,6 +272,8 @@ def save_native(run: Run, epoch: int) -> None:
             for batch, lines in lines_of(run, family, "new", pairs):
                 for line in lines:
                     saving[0].write(line)
+                if saving[0].full:  # a part is held in memory when it is read
+                    saving[0].commit()
                 yield Progress({"saved": len(batch)})
 
         Walk(run, f"native-{number}", family.old_glob, step, count=PAGE_COLLECTIONS, resume=False).all()
