@@ -7,11 +7,12 @@ import fcntl
 import gzip
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
 from migrator.engine import commands
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup
 from migrator.snapshot.ndjson import Line
@@ -174,6 +175,51 @@ def test_a_repeated_life_saves_under_a_word_of_its_own_and_a_rebuilt_ledger_find
         commands.init(tool.session(backup=given), None, "markers")
         assert tool.session().entries()["0001_first"].life == (known if given else "")
     assert tool.restore() == "pending"
+
+
+def no_such_thing(*_):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_backup_needs_no_hard_links(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", no_such_thing)
+    put(server, b"{t}:text:a", b" a")
+    before = picture(server)
+    tool = tool_for(server, tmp_path, KEYS)
+    tool.apply(through="contract")
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(server) == before
+
+
+def test_a_name_that_a_stalled_process_has_made_stays_its_own(tmp_path, monkeypatch):
+    stalled, successor = open_backup(tmp_path, 4), open_backup(tmp_path, 5)
+    stalled.write(line(b"old"))
+    replace = Path.replace
+
+    def meanwhile(self, target):
+        monkeypatch.setattr(Path, "replace", replace)
+        successor.write(line(b"new"))
+        successor.finish()
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", meanwhile)
+    stalled.finish()
+    assert values(backup.lines(tmp_path)) == [b"old", b"new"]
+    assert [part.lines for part in backup.check(tmp_path).parts] == [1, 1]
+
+
+@pytest.mark.parametrize("missing", ["rename", "lock"])
+def test_where_no_part_can_be_kept_nothing_is_begun(server, tmp_path, monkeypatch, missing):
+    put(server, b"{t}:text:a", b" a")
+    tool = tool_for(server, tmp_path, KEYS)
+    tool.apply(through="switch")
+    before = picture(server)
+    monkeypatch.setattr(*{"rename": (Path, "replace"), "lock": (fcntl, "flock")}[missing], no_such_thing)
+    with pytest.raises(UsageError, match="Operation not permitted") as told:
+        tool.apply(through="contract")
+    assert "another --backup DIR" in told.value.next
+    assert (tool.phase(), picture(server)) == ("switched", before)
+    assert {path.name for path in tool.backup.rglob("*") if path.is_file()} == {"manifest.lock"}
 
 
 @pytest.mark.parametrize("broken", ["write", "close"])

@@ -81,11 +81,13 @@ class Backup:
     ) -> Backup:
         """A new backup, or the one that is there, to be continued under the lease of that fence.
 
-        Raises RefusedError if it belongs to another run.
+        Raises RefusedError if it belongs to another run, UsageError where no backup can be kept.
         """
         fresh = Manifest(namespace=namespace, migration=migration, epoch=epoch, purpose=purpose, life=life)
         try:
             _make(directory)
+            if not (directory / MANIFEST).exists():
+                _try(directory)
         except OSError as error:
             raise UsageError(
                 f"cannot write to {directory}: {error.strerror}", next="give another --backup DIR"
@@ -155,11 +157,10 @@ class Backup:
         while True:
             name = f"part-{number:05d}.ndjson.gz"
             try:
-                os.link(self._temporary, self.directory / name)
+                _name(self._temporary, self.directory / name)
             except FileExistsError:
                 number += 1
             else:
-                self._temporary.unlink()
                 return name
 
     def _write_manifest(self) -> None:
@@ -293,6 +294,31 @@ def _make(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in missing:
         _sync_directory(one.parent)
+
+
+def _try(directory: Path) -> None:
+    """Does with an empty file all that is done to keep a part: what is not to be had there is told before anything is
+    changed."""
+    mark = secrets.token_hex(4)
+    temporary, named = directory / f"try-{mark}.tmp", directory / f"try-{mark}"
+    with _alone(directory), _mine(temporary) as file:
+        _sync(file)
+    try:
+        _name(temporary, named)
+        _sync_directory(directory)
+    finally:
+        for path in (temporary, named):
+            path.unlink(missing_ok=True)
+
+
+def _name(temporary: Path, name: Path) -> None:
+    """Gives a finished file a name. Raises FileExistsError where it is taken.
+
+    Not by a link, which not every file system has. Whoever makes the empty file has that name for good, also if it
+    stalls before the rename: nobody else makes it, and nobody renames over a name it has not made.
+    """
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    temporary.replace(name)
 
 
 def _mine(path: Path) -> BinaryIO:
