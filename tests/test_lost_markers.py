@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.engine import commands, forward, recover, restore
+from migrator.engine import back, commands, forward, recover, restore
 from migrator.engine.walk import MarkersMovedError
-from migrator.errors import FencedError, LedgerBackwardsError, RefusedError, UnreachableError
+from migrator.errors import FencedError, LedgerBackwardsError, RefusedError, UnreachableError, UsageError
 from migrator.phases import Fence
 from tests.support import KEYS, Crash, Shell, all_keys, crashing, picture, put, tool_for
 from tests.test_phases import THROUGH, UNDER_WAY
@@ -156,7 +156,7 @@ def test_whoever_asks_is_told_of_a_lost_ledger(tool, phase):
         ("restore", "0001", "--discard-later-writes", *backup), ("quarantine", "retry", "0001"),
         ("quarantine", "accept", "0001", "--all"),
     ):  # fmt: skip
-        assert "init --at markers" in shell.error(*words, exit=62, code="ledger-backwards")
+        assert "init --at markers [--backup DIR] --yes" in shell.error(*words, exit=62, code="ledger-backwards")
 
 
 def test_a_ledger_rebuilt_after_contract_still_finds_the_backup(tool):
@@ -171,6 +171,58 @@ def test_a_ledger_rebuilt_after_contract_still_finds_the_backup(tool):
 
 def lose_the_ledger(tool) -> None:
     tool.place.raw.execute_command("DEL", tool.session().names.ledger)
+
+
+@pytest.fixture
+def spaces(tool):
+    """Contracted, and the ledger lost; what the old records hold is not what the inverse makes."""
+    before = picture(tool.place)
+    tool.apply(through="contract")
+    lose_the_ledger(tool)
+    commands.init(tool.session(backup=False), None, "markers")
+    return before
+
+
+def test_without_the_backup_that_contract_wrote_the_inverse_alone_rebuilds_nothing(tool, spaces, tmp_path):
+    after = picture(tool.place)
+    with pytest.raises(RefusedError, match="lies in the backup") as refused:
+        tool.rollback(backup=False)
+    assert "add --backup DIR; if contract was given none" in refused.value.next
+    right, tool.backup = tool.backup, tmp_path / "wrong"
+    with pytest.raises(UsageError, match=r"in a directory migrator-0001_first-contract-3, and .*wrong has none"):
+        tool.rollback()
+    assert (tool.phase(), picture(tool.place)) == ("contracted", after)
+    tool.backup = right
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == spaces
+
+
+def test_the_backup_that_a_way_back_has_found_is_not_lost_when_it_is_given_up(tool, spaces, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(back, "rebuild", crashing)
+        with pytest.raises(Crash):
+            tool.rollback()
+    tool.apply("0001", through="contract")
+    entry = tool.session().entries()["0001_first"]
+    assert (entry.backup, entry.backup_epoch, entry.epoch) == (str(tool.backup.resolve()), 3, 7)
+    lose_the_ledger(tool)  # the markers tell of another epoch than that of the backup
+    commands.init(tool.session(backup=False), None, "markers")
+    assert tool.rollback(to="pending") == "pending"
+    assert picture(tool.place) == spaces
+
+
+def test_a_contract_that_had_nothing_to_save_is_taken_back_without_a_backup_on_the_operators_word(client, tmp_path):
+    tool = tool_for(client, tmp_path, KEYS)
+    tool.apply(through="contract", backup=False)
+    put(client, b"{t}:hash:c", {b"id": b"c", b"text": b"c"})
+    lose_the_ledger(tool)
+    commands.init(tool.session(backup=False), None, "markers")
+    with pytest.raises(RefusedError) as refused:
+        tool.rollback(backup=False)
+    assert "nothing to remove: migrator init 0001 --at contracted --yes" in refused.value.next
+    commands.init(tool.session(), "0001", "contracted")
+    assert tool.rollback(backup=False) == "switched"
+    assert client.raw.get(b"{t}:text:c") == b"c"
 
 
 def test_a_ledger_rebuilt_on_the_way_back_needs_the_backup(tool):

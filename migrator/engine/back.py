@@ -13,13 +13,13 @@ from migrator.engine.guards import check_names, claim, release_claim
 from migrator.engine.lasting import lasting
 from migrator.engine.rebuild import rebuild
 from migrator.engine.run import Run
-from migrator.engine.saving import backup_in, check_backup
+from migrator.engine.saving import backup_in, check_backup, contract_epoch
 from migrator.engine.walk import Progress, Visit, Walk
-from migrator.errors import DriftError, RefusedError
+from migrator.errors import DriftError, RefusedError, UsageError
 from migrator.ledger import Tally
 from migrator.moves.family import Family, Pair
 from migrator.phases import Phase
-from migrator.snapshot import backup
+from migrator.snapshot.backup import MANIFEST
 
 _PASSES = 5
 _BACK_FROM: dict[Phase, Phase] = {
@@ -72,6 +72,9 @@ def _uncontract(run: Run) -> None:
     saved = backup_of(run)
     check_mapping(run)
     claim(run)
+    if saved is not None and not run.entry.backup and (base := run.options.backup) is not None:
+        # Found now: whoever goes on, or gives the way back up, finds it again.
+        run.put(backup=str(base.resolve()), backup_epoch=contract_epoch(run, base))
     if run.entry.phase == "contracted":
         run.change("reverting", rolled_back=True)
     lasting(run, lambda: rebuild(run, saved))
@@ -93,18 +96,28 @@ def check_mapping(run: Run) -> None:
 
 
 def backup_of(run: Run) -> Path | None:
-    """The checked backup that contract wrote; None if it removed nothing. Raises before anything is changed."""
-    base = run.options.backup
-    if base is None and not run.entry.backup:
+    """The checked backup that contract wrote; None if it removed nothing.
+
+    Raises before anything is changed: without the backup, the inverse would make other bytes of records that it has.
+    """
+    base, entry = run.options.backup, run.entry
+    if not entry.backup_epoch:
         return None
+    unless = ""
+    if entry.phase == "contracted" and entry.swept and not entry.backup:  # known from markers alone
+        told = f"migrator init {run.module.number} --at contracted --yes"
+        unless = f"; if contract was given none, as there was nothing to remove: {told}"
     if base is None:
         raise RefusedError(
             f"{run.id}: the old shape lies in the backup that contract wrote",
-            next=f"add --backup {Path(run.entry.backup)}",
+            next=f"add --backup {entry.backup or 'DIR'}{unless}",
         )
-    path = backup_in(run, base, "contract", run.entry.backup_epoch)
-    if not run.entry.backup and not (path / backup.MANIFEST).exists():
-        return None
+    path = backup_in(run, base, "contract", contract_epoch(run, base))
+    if not (path / MANIFEST).exists():
+        raise UsageError(
+            f"{run.id}: the old shape is saved in a directory {path.name}, and {base} has none",
+            next=f"run the same command again, with the --backup DIR that was given to contract{unless}",
+        )
     check_backup(run, path)
     return path
 

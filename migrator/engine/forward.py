@@ -17,6 +17,7 @@ from migrator.engine.lasting import lasting
 from migrator.engine.outcome import Outcome
 from migrator.engine.recover import persist
 from migrator.engine.run import Run
+from migrator.engine.saving import contract_epoch
 from migrator.engine.sweep import any_old, contract_backup, save_native, save_retired, sweep
 from migrator.engine.walk import MarkersMovedError
 from migrator.errors import DifferencesError, IncompleteError, QuarantineError, RefusedError
@@ -195,14 +196,17 @@ def _contract_again(run: Run, _: _Evidence) -> None:
         lasting(run, lambda: save_retired(run))
         run.change("contracted", swept=False)
     else:
-        contract_backup(run, run.entry.epoch + 1).finish()
-        run.change("contracted", backup=str(base.resolve()), backup_epoch=run.entry.epoch + 1, swept=False)
+        # Of a contract that is known from its markers alone, the backup is there already.
+        epoch = contract_epoch(run, base) or run.entry.epoch + 1
+        contract_backup(run, epoch).finish()
+        run.change("contracted", backup=str(base.resolve()), backup_epoch=epoch, swept=False)
 
 
 def _sweep(run: Run, _: _Evidence) -> None:
     if run.options.backup is not None and not run.entry.backup:
         # Begun with nothing to remove, or known from its markers alone: what is saved from here on is found again.
-        run.put(backup=str(run.options.backup.resolve()), backup_epoch=run.entry.backup_epoch or run.entry.epoch)
+        epoch = contract_epoch(run, run.options.backup) or run.entry.epoch
+        run.put(backup=str(run.options.backup.resolve()), backup_epoch=epoch)
     sweep(run)
 
 

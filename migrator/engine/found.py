@@ -36,6 +36,8 @@ def init_at(session: Session, lease: Lease, module: Module, known: Entry | None,
         if found is None:
             return []  # it stands as the markers do, and knows more than they
         entry, notes = found
+    elif at == "contracted" and known and known.phase == at and known.swept and not known.backup:
+        entry = known.model_copy(update={"backup_epoch": 0})  # on the operator's word: it had nothing to save
     elif any_marker(session.client, session.names, module) is not None or (known and known.phase != "pending"):
         raise RefusedError(
             f"{module.id} has markers or a ledger entry", next=f"migrator init {module.number} --at markers --yes"

@@ -104,7 +104,7 @@ def _behind(run: Run, markers: dict[int, Marker | None], states: set[State], *, 
         raise LedgerBackwardsError(
             f"{run.id}: the ledger says {run.entry.phase} (epoch {run.entry.epoch}), but a marker says "
             f"{ahead[0][0]} (epoch {ahead[0][1]}): the ledger went backwards",
-            next=f"rebuild it with: migrator init {run.module.number} --at markers --yes",
+            next=f"rebuild it with: migrator init {run.module.number} --at markers [--backup DIR] --yes",
         )
     run.observer.say(f"{run.id}: markers went back in a failover; repeating the steps they lost")
     if run.entry.phase in ("expanded", "backfilled", "verified"):

@@ -13,7 +13,7 @@ from migrator.engine.guards import check_names, to_pending
 from migrator.engine.lasting import lasting
 from migrator.engine.put import Collections, put_key, put_members
 from migrator.engine.run import Run
-from migrator.engine.saving import backup_in, check_backup, open_backup
+from migrator.engine.saving import backup_in, check_backup, contract_epoch, open_backup
 from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
@@ -41,7 +41,7 @@ def restore(run: Run) -> None:
         raise RefusedError(f"{run.id} was never contracted: there is no backup of it",
                            next=f"roll it back with: {to_pending(run.entry, run.module.number)}")  # fmt: skip
     check_names(run)
-    path = backup_in(run, base, "contract", run.entry.backup_epoch)
+    path = backup_in(run, base, "contract", contract_epoch(run, base))
     check_backup(run, path)
     if run.entry.phase in ("switched", "reverting") and not run.entry.saved:
         raise RefusedError(f"{run.id}: its contract was never finished, the backup does not hold every old record",

@@ -6,12 +6,21 @@ from pathlib import Path
 
 from migrator.engine.run import Run
 from migrator.errors import RefusedError
-from migrator.snapshot.backup import Backup, check, directory_for
+from migrator.snapshot.backup import MANIFEST, Backup, check, directory_for, newest
 
 
 def backup_in(run: Run, base: Path, purpose: str, epoch: int) -> Path:
     """Where it lies, whether it is there or not; for `purpose` see Manifest."""
     return directory_for(base, run.names.namespace, run.id, epoch, purpose)
+
+
+def contract_epoch(run: Run, base: Path) -> int:
+    """Which contract's backup is meant; 0 where it saved nothing. Known from markers alone (there is no `backup` then),
+    it may be an earlier one than they tell: a way back was given up since."""
+    said, last = run.entry.backup_epoch, run.entry.epoch
+    if run.entry.backup or not said or (backup_in(run, base, "contract", said) / MANIFEST).exists():
+        return said
+    return newest(base, run.names.namespace, run.id, "contract", last) or said
 
 
 def open_backup(run: Run, base: Path, purpose: str, epoch: int) -> Backup:

@@ -214,7 +214,7 @@ class Session:
             if marked is not None:
                 raise LedgerBackwardsError(
                     f"there is no ledger, but a marker of {module.id} says {marked.phase}",
-                    next="rebuild it with: migrator init --at markers --yes",
+                    next="rebuild it with: migrator init --at markers [--backup DIR] --yes",
                 )
 
     def _new_shape(self, family: Family, keys: set[bytes]) -> bool:
