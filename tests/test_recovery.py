@@ -359,3 +359,91 @@ def test_a_change_that_came_to_no_marker_is_not_completed_by_recovery(tool, monk
     set_back(tool, "verified", 1)
     tool.apply()
     assert (tool.phase(), tool.states()) == ("switched", {("switched", 2)})
+
+
+def lose_the_ledger(tool: Tool) -> None:
+    tool.place.raw.delete(tool.session().names.ledger)
+
+
+def rebuilt(tool: Tool) -> str:
+    """The ledger, from markers that do not agree; what is said of that."""
+    (note,) = commands.init(tool.session(), "0001", "markers").notes
+    return note
+
+
+@pytest.mark.parametrize("ledger", ["lost", "without the intent"])
+def test_a_switch_cut_short_goes_on_when_its_intent_is_lost(cluster, tmp_path, ledger):
+    for key in (A, B, C):
+        put(cluster, key, b" " + key)
+    tool = tool_for(cluster, tmp_path, APART)
+    tool.apply(through="verify")
+    before = picture(cluster)
+    fail_over(tool, A, "switched", 2)
+    if ledger == "lost":
+        lose_the_ledger(tool)
+    assert "some markers are behind switched" in rebuilt(tool)
+    put(cluster, b"{b}:hash:1", {b"id": b"1", b"text": b"an application without an adapter"})
+    tool.apply("0001", through="contract", exit=30)  # compared, as it is not known what took that marker back
+    put(cluster, b"{b}:hash:1", {b"id": b"1", b"text": B})
+    tool.apply("0001", through="switch")
+    assert (tool.states(), picture(cluster)) == ({("switched", 2)}, before)
+
+
+def test_a_contract_cut_short_goes_on_when_its_ledger_is_lost(apart, monkeypatch):
+    crash_in_contract(apart, monkeypatch, A)
+    lose_the_ledger(apart)
+    assert apart.states() == {("switched", 2), ("contracted", 3)}
+    rebuilt(apart)
+    apart.apply("0001", through="contract")
+    assert apart.phase() == "contracted"
+    assert {key for key, *_ in saved(apart.backup)} == {A, B, C}
+    assert apart.rollback() == "switched"
+    assert [apart.place.raw.get(key) for key in (A, B, C)] == [b" " + key for key in (A, B, C)]
+
+
+@pytest.mark.parametrize("phase", ["contracted", "switched"])
+def test_a_way_back_cut_short_goes_on_when_its_ledger_is_lost(apart, monkeypatch, phase):
+    cut_off(apart, monkeypatch, phase)
+    fail_over(apart, B, "reverting", 5)
+    lose_the_ledger(apart)
+    if phase == "switched":
+        with pytest.raises(RefusedError, match="lies in the backup of its contract"):
+            commands.init(apart.session(backup=False), "0001", "markers")
+    rebuilt(apart)
+    assert go_back(apart, "switched") == "switched"
+    assert [apart.place.raw.get(key) for key in (A, B, C)] == [b" " + key for key in (A, B, C)]
+
+
+def test_a_rollback_to_pending_cut_short_removes_the_new_shape_when_its_ledger_is_lost(apart, monkeypatch):
+    apart.rollback(to="expanded")
+    with apart.run() as run, monkeypatch.context() as broken:
+        broken.setattr(run, "settle", crashing)
+        run.markers.slots = [apart.client.slot(A)]
+        with pytest.raises(Crash):
+            run.change("pending", rolled_back=True, cleaning=True)
+    lose_the_ledger(apart)
+    assert apart.states() == {("expanded", 3), ("pending", 4)}
+    rebuilt(apart)
+    apart.apply("0001", exit=60)
+    assert apart.rollback() == "pending"
+    assert set(picture(apart.place)) == {A, B, C}
+
+
+def test_markers_that_no_phase_is_true_of_are_refused_with_a_step_that_leads_out(apart):
+    apart.apply(through="contract")
+    fail_over(apart, A, "expanded", 7)
+    with pytest.raises(RefusedError, match="markers say expanded, others contracted") as refused:
+        commands.init(apart.session(), "0001", "markers")
+    assert "put a copy of the data back" in refused.value.next
+
+
+def test_without_any_marker_a_ledger_that_is_there_gives_them(apart):
+    session = apart.session()
+    run = session.reader(session.modules.find("0001"))
+    for slot in run.markers.slots:
+        apart.place.raw.delete(run.markers.key(slot))
+    with pytest.raises(RefusedError, match="there are no markers") as refused:
+        commands.init(apart.session(), "0001", "markers")
+    assert refused.value.next == "migrator init"
+    commands.init(apart.session(), None, None)
+    assert apart.phase() == "switched"

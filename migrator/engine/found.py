@@ -14,7 +14,7 @@ from migrator.errors import RefusedError
 from migrator.ledger import Entry, Lease
 from migrator.ledger.lease import server_ms
 from migrator.moves.loader import Module
-from migrator.phases import Marker, Phase
+from migrator.phases import PHASES, Marker, Phase
 from migrator.snapshot import backup
 
 # The epochs of a first way there: whoever stands elsewhere has been back, so that is not undone unasked.
@@ -22,6 +22,8 @@ _FIRST: dict[Phase, tuple[int, ...]] = {
     "pending": (0,), "expanded": (1,), "backfilled": (1,), "verified": (1,), "switched": (2,),
 }  # fmt: skip
 _CONTRACT_BEGUN = ("contracted", "reverting", "closed")
+_COPYING = ("expanded", "backfilled", "verified")
+State = tuple[Phase, int, str]  # with the checksum of the mapping
 
 
 def init_at(session: Session, lease: Lease, module: Module, known: Entry | None, at: str) -> list[str]:
@@ -58,28 +60,33 @@ def _from_markers(
     markers = session.reader(module, fresh).markers.read()
     if known is not None and _agree(known, markers):
         return None
-    phase, epoch, checksum = _one_state(module, markers)
+    (phase, epoch, named), *others = _states(module, markers, known)
+    checksum = next((checksum for checksum in (named, *(state[2] for state in others)) if checksum), "")
     if checksum and checksum != module.checksum:
         raise RefusedError(
             f"{module.path} is not the module the markers were made with", next="put the file back as it was"
         )
     entry, earlier = known or fresh, known if known and known.phase in _CONTRACT_BEGUN else None
-    swept = phase == "contracted" and not checksum
+    swept = phase == "contracted" and not named
+    # Only where the step into `pending` is not over, all of it is there still: the end of a removal has a later epoch.
+    left = {state[0] for state in others if state[1] == epoch - 1} - {"pending"} if phase == "pending" else set[Phase]()
     entry = entry.model_copy(update={
         "phase": phase, "epoch": epoch, "intent": None, "comparison": None, "swept": swept,
         "mapping": checksum or (entry.mapping if entry.phase != "pending" else "") or module.checksum,
         "moves": fresh.moves if checksum else entry.moves,
         "expanded_at": entry.expanded_at or fresh.known_at,
-        "rolled_back": (known is not None and known.rolled_back) or _was_back(phase, epoch, known),
-        # Whether all of it was removed, the markers do not tell: what is left is adopted by the next expand.
-        "cleaning": False, "slots_to_clean": "", "discarded": False, "restored": False,
+        "rolled_back": bool(left) or (known is not None and known.rolled_back) or _was_back(phase, epoch, known),
+        # Else the markers do not tell whether all of it was removed: what is left is adopted by the next expand.
+        "cleaning": bool(left), "slots_to_clean": "", "discarded": False, "restored": "closed" in left,
         "saved": swept or (earlier is not None and earlier.saved),
         "life": "",  # the one it knows may be over: a backup that is named tells
     })  # fmt: skip
     run = session.reader(module, entry)
-    entry = entry.model_copy(update=_backup(run, earlier))
+    entry = entry.model_copy(update=_backup(run, earlier, {state[0] for state in others}))
+    behind = f"{module.id}: some markers are behind {phase}; the next command looks at them again, as after a failover"
+    notes = [behind] if others else []
     if not has_adopted(run):
-        return entry.model_copy(update={"adopted": ""}), []
+        return entry.model_copy(update={"adopted": ""}), notes
     name = known.adopted if known is not None else ""
     run.entry = entry
     entry = entry.model_copy(update=_adopted_backup(run, name))
@@ -87,7 +94,7 @@ def _from_markers(
         f"{module.id}: there were target keys before it was expanded; what they held comes back with "
         f"migrator rollback {module.number} --to pending --backup DIR --yes, DIR as it was given to expand"
     )
-    return entry, [note]
+    return entry, [*notes, note]
 
 
 def _agree(known: Entry, markers: dict[int, Marker | None]) -> bool:
@@ -98,13 +105,27 @@ def _agree(known: Entry, markers: dict[int, Marker | None]) -> bool:
     return all(marker is not None and (marker.phase, marker.epoch) in come for marker in markers.values())
 
 
-def _one_state(module: Module, markers: dict[int, Marker | None]) -> tuple[Phase, int, str]:
-    states = {(m.phase, m.epoch, m.checksum) for m in markers.values() if m is not None}
-    if len(states) != 1:
-        raise RefusedError(f"{module.id}: the markers do not agree ({len(states)} states)" if states
-                           else f"{module.id}: there are no markers",
-                           next=f"migrator init {module.number} --at pending --yes")  # fmt: skip
-    return states.pop()
+def _states(module: Module, markers: dict[int, Marker | None], known: Entry | None) -> list[State]:
+    """What the markers say, the latest first, which the ledger is to say.
+
+    Whether a crash in a change of phase or a failover left the others, nobody knows any more. So they are taken for
+    what a failover took back: the next command compares them, and never just sets them forward (see `recover`).
+    """
+    found = {(m.phase, m.epoch, m.checksum) for m in markers.values() if m is not None}
+    if not found:
+        told = "init" if known is not None and known.phase != "pending" else f"init {module.number} --at pending --yes"
+        raise RefusedError(f"{module.id}: there are no markers", next=f"migrator {told}")
+    states = sorted(found, key=lambda state: (state[1], PHASES.index(state[0]), state[2]), reverse=True)
+    phase, epoch, _ = states[0]
+    before = {state[0] for state in states} - {phase}
+    at_once = {state[0] for state in states if state[1] == epoch} - {phase, *_COPYING}
+    if at_once or (phase in _COPYING and not before.isdisjoint(_CONTRACT_BEGUN)):
+        # In `expanded` what the old shape lacks is removed from the new one, and there it is the old one that is lost.
+        raise RefusedError(
+            f"{module.id}: markers say {phase}, others {', '.join(sorted(before))}: no phase is true of them all",
+            next="put a copy of the data back in which the markers agree; nothing was changed",
+        )
+    return states
 
 
 def _was_back(phase: Phase, epoch: int, known: Entry | None) -> bool:
@@ -113,14 +134,15 @@ def _was_back(phase: Phase, epoch: int, known: Entry | None) -> bool:
     return known is None and epoch not in _FIRST.get(phase, (epoch,))
 
 
-def _backup(run: Run, earlier: Entry | None) -> dict[str, object]:
+def _backup(run: Run, earlier: Entry | None, others: set[Phase]) -> dict[str, object]:
     """Where the old shape was saved. Where it lies may be lost, what it is called is not: `rollback` and `restore` look
-    for it in their --backup DIR. `earlier`: the entry from within that contract, if there is one.
+    for it in their --backup DIR. `earlier`: the entry from within that contract, if there is one. `others`: what other
+    markers say than the latest.
 
     Raises RefusedError where the way back is under way, and cannot be gone without it.
     """
     phase, epoch, base = run.entry.phase, run.entry.epoch, run.options.backup
-    if phase not in _CONTRACT_BEGUN:
+    if phase not in _CONTRACT_BEGUN and (phase != "switched" or others.isdisjoint(_CONTRACT_BEGUN)):
         return {}
     lies = backup.newest(base, run.names.namespace, run.id, "contract", epoch) if base is not None else None
     if base is not None and lies is not None:
