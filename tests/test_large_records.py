@@ -11,6 +11,7 @@ import pytest
 from migrator.client import connect
 from migrator.engine import batches as weighed
 from migrator.engine import copy, dump, forward, judge, rebuild, restore, sweep, transactions
+from migrator.engine import put as engine_put
 from migrator.engine.batches import MAX_BYTES
 from migrator.engine.copy import BATCH_ITEMS, TOO_LARGE, write_keys
 from migrator.engine.judge import judge_keys
@@ -353,6 +354,32 @@ def test_records_of_the_new_shape_under_the_final_name_are_saved_in_parts_bounde
     parts = backup.check(manifest.parent).parts
     assert sum(part.lines for part in parts) == 120
     assert max(part.lines for part in parts) <= 20
+
+
+@pytest.mark.parametrize("kind", ["hash", "set", "zset"])
+def test_large_keys_are_restored_page_by_page_and_not_sent_where_they_are_already(client, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(weighed, "MAX_ELEMENTS", 50)
+    accepted, large = b"{t}:old:accepted", b"{t}:old:large"
+    put(client, accepted, VALUES[kind](51))
+    put(client, large, VALUES[kind](45), px=600_000)
+    put(client, b"{t}:old:small", VALUES[kind](2))
+    before = picture(client)
+    tool = tool_for(client, tmp_path, HASHES.replace("KIND", kind))
+    tool.apply(exit=32)
+    Shell(client, tool.directory)("quarantine", "accept", "0001", "--all")
+    tool.apply(through="contract")
+    sent, whole = list[tuple[bytes, int]](), engine_put._put
+
+    def spied(run, phase, name, line, items):
+        sent.append((line.key, len(items)))
+        whole(run, phase, name, line, items)
+
+    monkeypatch.setattr(engine_put, "_put", spied)
+    monkeypatch.setattr(engine_put, "_PAGE", 10)
+    assert tool.restore() == "pending"
+    assert picture(client) == before
+    assert max(number for _, number in sent) <= 20
+    assert accepted not in {key for key, _ in sent}
 
 
 @pytest.mark.parametrize("before", [False, True])

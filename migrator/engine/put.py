@@ -14,11 +14,19 @@ from migrator.scripts import script
 from migrator.snapshot.ndjson import Line
 
 _PAGE = 1000
+_LARGE = 1024 * 1024
 
 
 def put_key(run: Run, phase: Phase, line: Line) -> None:
-    """A whole key of at most 16 MB, if there is none of that name."""
+    """A whole key, if there is none of that name."""
+    if is_large(line) and run.client.one(line.key, "EXISTS", line.key):
+        return  # to be told so by a script, all of it would be sent to that
     _put(run, phase, "put", line, line.items)
+
+
+def is_large(line: Line) -> bool:
+    """Whether one script should not be given all of it, if that can be avoided."""
+    return len(line.items) > _PAGE or sum(map(len, line.items)) > _LARGE
 
 
 def put_members(run: Run, phase: Phase, line: Line) -> None:

@@ -11,7 +11,7 @@ from migrator.engine.backfill import PAGE_COLLECTIONS
 from migrator.engine.guarded import guarded, unlink
 from migrator.engine.guards import check_names, to_pending
 from migrator.engine.lasting import lasting
-from migrator.engine.put import Collections, put_key, put_members
+from migrator.engine.put import Collections, is_large, put_key, put_members
 from migrator.engine.run import Run
 from migrator.engine.saving import backup_in, check_backup, contract_epoch, open_backup
 from migrator.engine.sweep import retire_all
@@ -80,7 +80,7 @@ def _put_saved(run: Run, path: Path) -> None:
             pair = family.from_old(line.key)
             if pair is None or line.kind not in family.kinds.values():
                 continue
-            if not family.by_member:
+            if not family.by_member and (line.kind in ("string", "list") or not is_large(line)):
                 put_key(run, "closed", line)
             elif line.key in accepted:
                 # Retired and saved again when all but the accepted members were gone: older copies have the others.

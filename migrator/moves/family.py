@@ -121,7 +121,8 @@ class Family:
         return self._retired.name(pair.key.raw, self._tag)
 
     def aside(self, pair: Pair) -> bytes:
-        """Where a collection that is put back comes together; no key of a member move is staged otherwise."""
+        """Where a collection that is put back comes together. Else only records of the new shape are staged, where both
+        have one name: they have to be gone by then."""
         return self._staged.name(pair.key.raw, self._tag)
 
     def fault(self, pair: Pair) -> str:
