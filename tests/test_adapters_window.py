@@ -163,6 +163,67 @@ def cancel(window: Any, hold: Hold) -> None:
     hold.release()
 
 
+def at_one_time(flavour: Any, place: Place, tmp_path: Any, number: int) -> tuple[Any, list[bytes]]:
+    """An adapter where the sorted set is the truth, and members that are all due at once."""
+    names = [b"m%05d" % n for n in range(number)]
+    tool = stamped(flavour, place, tmp_path, dict.fromkeys(names, TICKS))
+    tool.apply(through="switch")
+    return flavour.make("Timestamps", place, module_of(tool)), names
+
+
+def sizes_of(reads: Reads) -> list[int]:
+    """Of the pages of a sorted set that come from now on: how many members the server gave."""
+    sizes = list[int]()
+    reads.after = lambda answer: sizes.append(len(answer.rest[1]) // 2) if answer.rest[0] == b"new" else None
+    return sizes
+
+
+def members_of(window: Any) -> list[bytes]:
+    return [stamp.member for page in window for stamp in page]
+
+
+def test_of_many_members_at_one_score_each_is_read_once(flavour, client, tmp_path, monkeypatch):
+    times, names = at_one_time(flavour, client, tmp_path, 3000)
+    sizes = sizes_of(Reads(times, monkeypatch))
+    window = times.due(TICKS, END, 200, name="a")
+    assert members_of(window) == names
+    assert sizes == [200] * 15 + [0]
+    sizes.clear()
+    window = times.due(TICKS - 1000, TICKS, 200, name="a")
+    assert members_of(window) == names
+    assert sizes == [200] * 15 + [0]
+    times.set_many({b"a-new-one": TICKS, b"z-new-one": TICKS}, name="a")
+    sizes.clear()
+    window = times.due(window.mark, END, 200, name="a")  # where a mark is, no page is larger either
+    assert members_of(window) == [b"a-new-one", b"z-new-one"]
+    assert sizes == [200] * 15 + [2]
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["removed", "another-time"])
+def test_a_window_goes_on_though_the_last_member_it_gave_is_there_no_more(flavour, client, tmp_path, monkeypatch, gone):
+    times, names = at_one_time(flavour, client, tmp_path, 40)
+    times.set_many({b"later": TICKS + 1000, b"at-the-end": TICKS + 2000, b"beyond": TICKS + 3000}, name="a")
+    sizes = sizes_of(Reads(times, monkeypatch))
+    window, got = times.due(TICKS, TICKS + 2000, 10, name="a"), list[bytes]()
+    for page in window:
+        got += [stamp.member for stamp in page]
+        if len(got) == 20:
+            times.remove(got[-1], name="a") if gone else times.set(got[-1], TICKS + 3000, name="a")
+            sizes.clear()
+    assert got == [*names, b"later", b"at-the-end"]
+    assert max(sizes) <= 10
+    assert window.mark.seen == {b"at-the-end"}
+
+
+def test_a_handler_that_removes_what_it_was_given_is_given_the_rest(flavour, client, tmp_path):
+    times, names = at_one_time(flavour, client, tmp_path, 100)
+    got = list[bytes]()
+    for page in times.due(TICKS, END, 7, name="a"):
+        got += [stamp.member for stamp in page]
+        times.remove_many([stamp.member for stamp in page], name="a")
+    assert got == names
+
+
 READINGS = ("due", "due_count", "latest", "range")
 Changing = tuple[Place, Callable[[], object]]
 

@@ -40,9 +40,9 @@ class Entry:
 
 
 def ask_window(
-    bridge: Bridge, pair: Pair, cursor: int, order: str, low: float, high: float, limit: int
+    bridge: Bridge, pair: Pair, cursor: int, order: str, low: float, high: float, limit: int, *after: bytes
 ) -> Steps[Answer]:
-    args = (*page_from(cursor), order, format_score(low), format_score(high), limit)
+    args = (*page_from(cursor), order, format_score(low), format_score(high), limit, *after)
     return (yield from bridge.ask(pair, "adapter_window", args, writes=False))
 
 
@@ -134,10 +134,12 @@ class WindowCore:
 
     def _restart(self) -> None:
         self._epoch: int | None = None
-        self._edge, self._seen = self._low, set(self._skip)
+        # How far it has come: a score, the last member read there if any was, and those that were delivered there.
+        self._edge, self._after, self._seen = self._low, tuple[bytes, ...](), set(self._skip)
         self.last: set[bytes] = set(self._skip) if self._low == self._high else set()
         self.done = self._low > self._high
-        self._names: list[tuple[bytes, bytes]] | None = None  # old and new names still to deliver, from the old shape
+        self._names: list[tuple[bytes, bytes]] | None = None  # old and new names to deliver, from the old shape
+        self._at = 0  # how many of them have been
 
     def page(self) -> Steps[list[Entry]]:
         """The next members, at most `limit`; none once the window is done. After an error they are read again."""
@@ -160,19 +162,20 @@ class WindowCore:
         return []
 
     def _next(self) -> Steps[list[Entry]]:
-        low, high, limit = self._edge, self._high, self._limit + len(self._seen)
-        answer = yield from ask_window(self._bridge, self._pair, 0, "up", low, high, limit)
+        low = self._edge
+        answer = yield from ask_window(self._bridge, self._pair, 0, "up", low, self._high, self._limit, *self._after)
         self._check_epoch(answer)
         if answer.rest[0] == b"old":
             self._names = yield from self._scan(answer)
             return []
         entries = read_set(answer.rest[1])
-        fresh = [e for e in entries if not (e.score == low and e.name in self._seen)][: self._limit]
-        self.done = len(entries) < limit and len(fresh) < self._limit
-        if fresh:
-            self._edge = fresh[-1].score
-            kept = self._seen if self._edge == low else set()
-            self._seen = kept | {entry.name for entry in fresh if entry.score == self._edge}
+        self.done = len(entries) < self._limit  # all of a page may have been seen: that is no end
+        fresh = [e for e in entries if not (e.score == low and e.name in self._seen)]
+        if entries:
+            self._edge, self._after = entries[-1].score, (entries[-1].name,)
+            if self._edge != low:
+                self._seen = set()
+            self._seen.update(entry.name for entry in entries if entry.score == self._edge)
         return fresh
 
     def _scan(self, first: Answer) -> Steps[list[tuple[bytes, bytes]]]:
@@ -188,9 +191,10 @@ class WindowCore:
 
     def _from_names(self) -> Steps[list[Entry]]:
         assert self._names is not None
-        names, rest = self._names[: self._limit], self._names[self._limit :]
+        upto = self._at + self._limit
+        names = self._names[self._at : upto]
         found = (yield from self._read(names)) if names else []
-        self._names, self.done = rest, not rest  # only now: what was not read is still to come
+        self._at, self.done = upto, upto >= len(self._names)  # only now: what was not read is still to come
         return found
 
     def _read(self, names: Sequence[tuple[bytes, bytes]]) -> Steps[list[Entry]]:
