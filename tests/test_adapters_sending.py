@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from migrator.adapters import Found, UncertainError, Written, announced, bridge, core
 from migrator.adapters.announce import EVERY, Herald
-from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, conduct, deliver
+from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, conduct, deliver, demoted
 from migrator.errors import LedgerBackwardsError, RefusedError, UnreachableError
 from migrator.keys import slot_of
 from migrator.moves import KeyMove
@@ -33,7 +33,7 @@ from migrator.names import Names
 from migrator.scripts import script
 from tests.adapters.flavours import ALL_FOUR, flavour, init, module_of, tool_for
 from tests.proxy import Proxy
-from tests.servers import Place
+from tests.servers import Place, Server, binary, wait_for
 from tests.support import KEYS, MEMBERS, put, write
 
 __all__ = ["flavour"]
@@ -263,6 +263,39 @@ def test_a_reply_that_is_lost(through_proxy):
         records.put({b"text": b"2"}, id="a")
     assert server.raw.get(b"{t}:text:a") == b"2"  # it had; and the adapter works on
     assert isinstance(records.put({b"text": b"3"}, id="a"), Written)
+
+
+def test_after_a_failover_that_cuts_no_connection_calls_go_where_the_address_leads_by_then(flavour, tmp_path):
+    with Server(binary()) as was, Server(binary()) as now, Proxy(was.port) as proxy, was.client() as raw:
+        was.command("CONFIG", "SET", "repl-diskless-sync-delay", 0)
+        now.command("REPLICAOF", "127.0.0.1", was.port)
+        wait_for(lambda: now.command("ROLE")[3] == b"connected", "the replica to be linked")
+        tool = tool_for(Place(was.url, "server", raw, was), tmp_path, KEYS)
+        init(tool)
+        behind = type("Behind", (), {"port": proxy.port, "client": lambda self, **o: redis.Redis(port=proxy.port, **o)})
+        records = flavour.make("Records", Place("", "server", raw, behind()), module_of(tool))
+        records.put({b"text": b"1"}, id="a")
+        wait_for(lambda: now.command("GET", "{t}:text:a") == b"1", "the replica to have it")
+        now.command("REPLICAOF", "NO", "ONE")
+        was.command("REPLICAOF", "127.0.0.1", now.port)
+        proxy.target = now.port
+        assert isinstance(records.put({b"text": b"2"}, id="a"), Written)
+        assert now.command("GET", "{t}:text:a") == b"2"
+        now.command("SET", "{t}:text:a", "3")
+        assert records.get(id="a").value[b"text"] == b"3"
+
+
+@pytest.mark.parametrize(
+    ("answer", "leaves"),
+    [
+        (redis.ReadOnlyError("x"), True), (redis.exceptions.MasterDownError("x"), True),
+        (ResponseError("NOREPLICAS x"), True), (ResponseError("ERR Error running script: -READONLY x"), True),
+        (ResponseError("LOADING x"), False), (NoScriptError("x"), False), (b"READONLY", False), ([b"ok"], False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_server_is_left_where_it_says_that_it_is_no_primary(answer, leaves):
+    assert demoted(answer) is leaves
 
 
 def test_members_in_pages_of_which_a_later_one_is_lost(flavour, server, tmp_path):

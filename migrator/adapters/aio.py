@@ -11,7 +11,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
-from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
+from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct, demoted
 from migrator.adapters.once import ONCE, wrap, wrap_new
 from migrator.adapters.sync import LOST, packed, refuse_decoding
 from migrator.client import Reply
@@ -71,7 +71,10 @@ class AsyncDriver:
             # Each is read, after an error too: what is left unread would be the answer to the next call.
             while len(replies) < len(commands):
                 replies.append(await _reply(connection))
-            return act.outcome(replies)
+            outcome = act.outcome(replies)
+            if demoted(outcome):
+                await connection.disconnect(nowait=True)
+            return outcome
         except ResponseError as error:
             return Lost(error, sent=False)  # while it connected
         except redis.BusyLoadingError as error:

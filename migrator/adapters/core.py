@@ -37,6 +37,9 @@ _NOTHING = "nothing was written"  # as the errors say it, here and in bridge
 # Refusals of a node that ran nothing. Inside a script Redis 6 says them as "-READONLY" in the middle of a sentence.
 _NOT_RUN = re.compile(r"(?:^|-)(?:CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|NOREPLICAS|BUSY)\b")
 _NOT_RUN_CLASSES = ("ClusterDownError", "MasterDownError", "ReadOnlyError", "BusyLoadingError")
+# Of a server that is no primary, or without its replicas: after a failover the address may be another one's.
+_DEMOTED = re.compile(r"(?:^|-)(?:MASTERDOWN|READONLY|NOREPLICAS)\b")
+_DEMOTED_CLASSES = ("MasterDownError", "ReadOnlyError")
 # Said before the first write of a script, never in the middle.
 _FULL = re.compile(r"(?:^|-)(?:OOM|MISCONF)\b")
 _INSIDE = re.compile("ACL failure in script|The user executing the script can't")
@@ -204,6 +207,13 @@ def deliver(call: Call, patience: Patience) -> Acts[Reply]:
 def _ran_nothing(error: ResponseError) -> bool:
     return isinstance(error, (AskError, NoScriptError)) or (
         type(error).__name__ in _NOT_RUN_CLASSES or _NOT_RUN.search(str(error)) is not None
+    )
+
+
+def demoted(outcome: Reply) -> bool:
+    """Whether a driver has to leave the server that answered so: only a new connection finds out who is there now."""
+    return isinstance(outcome, ResponseError) and (
+        type(outcome).__name__ in _DEMOTED_CLASSES or _DEMOTED.search(str(outcome)) is not None
     )
 
 

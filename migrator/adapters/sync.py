@@ -12,7 +12,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from migrator.adapters.announce import Herald
-from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct
+from migrator.adapters.core import Acts, Learn, Lost, Pause, Send, Steps, conduct, demoted
 from migrator.adapters.once import ONCE, wrap, wrap_new
 from migrator.client import Arg, Reply
 from migrator.errors import UsageError
@@ -70,7 +70,10 @@ class Driver:
             # Each is read, after an error too: what is left unread would be the answer to the next call.
             while len(replies) < len(commands):
                 replies.append(_reply(connection))
-            return act.outcome(replies)
+            outcome = act.outcome(replies)
+            if demoted(outcome):
+                connection.disconnect()
+            return outcome
         except ResponseError as error:
             return Lost(error, sent=False)  # while it connected
         except redis.BusyLoadingError as error:
