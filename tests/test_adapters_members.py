@@ -187,6 +187,7 @@ def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path
         lambda: members.set(b"x", None, name="a"),
         lambda: members.set(b"m:x", None, name="a"),  # which `get` and `remove` would not find again
         lambda: members.get(b"m:x", name="a"),
+        lambda: members.remove(b"m:x", name="a"),
     ):
         with pytest.raises((UsageError, Unmappable)):
             call()
@@ -214,3 +215,87 @@ def test_names_that_hold_values_are_refused_before_anything_is_written(flavour, 
     init(tool)
     with pytest.raises(UsageError, match="depends on its value"):
         flavour.make("Members", server, module_of(tool))
+
+
+# As above, of unix times only.
+DATED = VALUED.replace(
+    "migration =",
+    """
+def forward(key, field, value):
+    assert len(value) == 10
+    return field + b"=" + value, None
+
+migration =""",
+).replace('lambda key, field, value: (field + b"=" + value, None)', "forward")
+# The made-up name stays as it is, by forward.
+USERS = MEMBERS.replace("return field,", 'return field.removeprefix(b"user:"),').replace(
+    "(member, b", '(b"user:" + member, b'
+)
+
+
+@pytest.mark.parametrize(("source", "name"), [(DATED, b"ada=1759385730"), (USERS, b"ada")], ids=["value", "prefix"])
+def test_a_mapping_that_takes_no_plain_number_or_no_plain_name_is_seen_through_too(
+    flavour, client, tmp_path, source, name
+):
+    key = b"{t}:fields:a" if source is DATED else OLD
+    put(client, key, {b"ada": b"1759385999", b"user:ada": b"1759385999"})
+    tool = tool_for(client, tmp_path, source)
+    init(tool)
+    with pytest.raises(UsageError, match="depends on its value" if source is DATED else "changes the names"):
+        flavour.make("Members", client, module_of(tool)).remove(name, name="a")
+    assert client.raw.hlen(key) == 2
+
+
+def test_where_nothing_is_proved_a_removal_takes_no_member_that_has_another_value_by_now(flavour, client, tmp_path):
+    put(client, b"{t}:fields:a", {b"ada": b"1759385730.5", b"eve": b"1759385730.5", b"bad": b"never"})
+    tool = tool_for(client, tmp_path, DATED.replace("== 10", "== 12"))
+    tool.apply(through="expand")
+    members = flavour.make("Members", client, module_of(tool))
+    assert isinstance(members.set(b"ada=1759385999.5", None, name="a"), Written)
+    with pytest.raises(UsageError, match="depends on its value"):
+        members.remove(b"ada=1759385730.5", name="a")
+    with pytest.raises(UsageError, match="depends on its value"):
+        members.remove_many([b"eve=1759385730.5", b"ada=1759385730.5"], name="a")
+    with pytest.raises(Unmappable):
+        members.remove(b"bad=1759385730.5", name="a")
+    assert client.raw.hmget(b"{t}:fields:a", b"ada", b"eve", b"bad") == [b"1759385999.5", b"1759385730.5", b"never"]
+    assert members.remove_many([b"eve=1759385730.5", b"ada=1759385999.5", b"x=1"], name="a") == Batch(2, (b"x=1",), ())
+    assert client.raw.hkeys(b"{t}:fields:a") == [b"bad"]
+
+
+def test_where_nothing_is_proved_a_removal_never_leaves_the_old_member_to_come_back(flavour, client, tmp_path):
+    source = USERS.replace(
+        "def forward(key, field, value):", "def forward(key, field, value):\n    assert b':' in field"
+    )
+    put(client, OLD, {b"user:ada": b"5", b"user:eve": b"6"})
+    tool = tool_for(client, tmp_path, source)
+    tool.apply(through="backfill")
+    members = flavour.make("Members", client, module_of(tool))
+    assert isinstance(members.remove(b"ada", name="a"), Missing)  # there is no old member of that name
+    assert Shapes(client).new() == {b"ada": 5.0, b"eve": 6.0}
+    tool.apply(through="switch")
+    for remove in (lambda: members.remove(b"ada", name="a"), lambda: members.remove_many([b"x", b"ada"], name="a")):
+        with pytest.raises(UsageError, match="changes the names"):
+            remove()
+    assert Shapes(client).new() == {b"ada": 5.0, b"eve": 6.0}
+    assert Shapes(client).old() == {b"user:ada": b"5", b"user:eve": b"6"}
+
+
+def test_where_nothing_is_proved_a_mapping_that_keeps_names_removes_as_others_do(
+    flavour, client, tmp_path, monkeypatch
+):
+    tool = tool_for(client, tmp_path, MEMBERS.replace("not value.isdigit()", "not value.isdigit() or len(value) != 11"))
+    init(tool)
+    members = flavour.make("Members", client, module_of(tool))
+    live = {b"m%04d" % n: 10**10 + n for n in range(1200)}
+    for stage in through(tool, monkeypatch):
+        assert members.set_many(live, name="a") == Batch(len(live), (), ()), stage
+        if stage in BOTH[3:]:
+            put(client, OLD, {b"foreign": b"%d" % 10**10})
+        unmoved = (b"foreign",) if stage in BOTH[3:] else ()
+        gone = [*live, *unmoved, b"none"]
+        assert members.remove_many(gone, name="a") == Batch(len(live), (b"none",), unmoved), stage
+        assert isinstance(members.remove(b"m0000", name="a"), Missing), stage
+        assert not client.raw.exists(NEW), stage
+        assert client.raw.hkeys(OLD) == list(unmoved), stage
+        client.raw.delete(OLD)

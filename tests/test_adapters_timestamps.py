@@ -86,18 +86,31 @@ def test_due_gives_each_member_of_a_window_once_in_pages_with_inclusive_edges(st
 
 def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path):
     source = STAMPS.replace("(field, parse", '(b"m:" + field, parse')
-    tool = tool_for(client, tmp_path, source.replace("(member, format", '(member.removeprefix(b"m:"), format'))
-    init(tool)
-    times = flavour.make("Timestamps", client, module_of(tool))
+    source = source.replace("(member, format", '(member.removeprefix(b"m:"), format')
     client.raw.hset(OLD, b"y", b"%d" % TICKS)
+    tool = tool_for(client, tmp_path, source)
+    init(tool)
+    with pytest.raises(UsageError, match="changes the names"):
+        flavour.make("Timestamps", client, module_of(tool)).remove(b"y", name="a")
+    # Where the mapping takes no name that is made up, it is found out member by member.
+    tool = tool_for(
+        client, tmp_path / "picky", source.replace('b"m:" + field', 'b"m:" + {1: field, 3: field}[len(field)]')
+    )
+    times = flavour.make("Timestamps", client, module_of(tool))
     for call in (
         lambda: times.set(b"x", TICKS, name="a"),
         lambda: times.set(b"m:x", TICKS, name="a"),
         lambda: times.set_many({b"x": TICKS}, name="a"),
         lambda: times.get(b"y", name="a"),  # found before the switch, and after it missing
+        lambda: times.remove(b"y", name="a"),
     ):
         with pytest.raises(UsageError, match="changes the names"):
             call()
+    assert Shapes(client).old() == {b"y": b"%d" % TICKS}
+    tool.apply(through="switch")
+    with pytest.raises(UsageError, match="changes the names"):
+        times.remove(b"m:y", name="a")
+    assert Shapes(client).new() == {b"m:y": float(TICKS)}
     assert Shapes(client).old() == {b"y": b"%d" % TICKS}
 
 

@@ -32,15 +32,7 @@ class MembersCore:
     def __init__(self, bridge: Bridge) -> None:
         assert isinstance(bridge.move, MemberMove)
         self.bridge, self._family, self._origin = bridge, bridge.family, bridge.move.origin
-        made = _made_names(bridge.move)
-        if len(made) > 1:
-            raise UsageError(
-                f"{bridge.id}: what a member is called depends on its value, and by that name alone an adapter cannot "
-                "tell which one it was",
-                next="stop the application while this migration runs, or let new names depend on old ones only",
-            )
-        if self._origin is None and not made <= {_ANY}:
-            raise self._renames()
+        self._proved = self._prove(bridge.move)
 
     def get(self, member: bytes, captures: Captures) -> Steps[Found | Missing | Unmoved]:
         pair, kinds = self.bridge.pair(captures), self._family.kinds
@@ -93,12 +85,38 @@ class MembersCore:
         epoch = 0
         for start in range(0, len(names), MANY):
             page = names[start : start + MANY]
+            if not self._proved:
+                page, epoch = yield from self._there(pair, page, found)
+            if not page:
+                continue
             args = [name for both in page for name in both]
             answer = yield from self.bridge.ask(pair, "adapter_members_remove", args, writes=True)
             for (_, name), code in zip(page, answer.rest[0], strict=True):
                 found[code].append(name)
             epoch = answer.epoch
         return Batch(len(found[1]), tuple(found[0]), tuple(found[2])), epoch
+
+    def _there(
+        self, pair: Pair, names: Sequence[tuple[bytes, bytes]], found: dict[int, list[bytes]]
+    ) -> Steps[tuple[list[tuple[bytes, bytes]], int]]:
+        """Those members, by old and new name, that are there as what they are called, and the epoch; the others go to
+        `found`. Raises UsageError where one is called otherwise, Unmappable where nobody can say."""
+        args = [name for both in names for name in both]
+        answer = yield from self.bridge.ask(pair, "adapter_members_get", args, writes=False)
+        is_new, there = answer.rest[0] == b"new", list[tuple[bytes, bytes]]()
+        for (old, name), raw in zip(names, answer.rest[2], strict=True):
+            if raw is None or raw == 1:
+                found[0 if raw is None else 2].append(name)
+                continue
+            value = member_from_wire(self._family.kinds["new" if is_new else "old"], raw)
+            if is_new:
+                so_called = self._family.unmap_member(pair, name, value)[0] == old
+            else:
+                so_called = self._family.map_member(pair, old, value)[0] == name
+            if not so_called:
+                raise self._renames() if self._origin is None else self._depends()
+            there.append((old, name))
+        return there, answer.epoch
 
     def remove_one(self, member: bytes, captures: Captures) -> Steps[Removed | Missing | Unmoved]:
         batch, epoch = yield from self.remove([member], captures)
@@ -126,6 +144,31 @@ class MembersCore:
         if name != wanted:
             raise Unmappable("the name is not one the mapping makes")
 
+    def _prove(self, move: MemberMove[Any, Any]) -> bool:
+        """Whether a made-up member shows that a new name tells which old member it was; False where the mapping takes
+        none. Raises UsageError where one shows that it does not."""
+        proved, origin, values = False, move.origin, _VALUES[move.source.kind]
+        old_of: Any = move.inverse if origin is None else lambda key, name, _: (origin(key, name), None)
+        for capture in (_ANY, b"1"):
+            captures = dict.fromkeys(move.source.captures, capture)
+            key = Key(move.source.format(captures), captures)
+            made = [new for value in values if (new := _made(move.forward, key, _ANY, value))]
+            names = {name for name, _ in made}
+            olds = {old[0] for new in made if (old := _made(old_of, key, *new))}
+            if len(names) > 1:
+                raise self._depends()
+            if origin is None and not names | olds <= {_ANY}:
+                raise self._renames()
+            proved = proved or (len(made) >= min(2, len(values)) and _ANY in olds)
+        return proved
+
+    def _depends(self) -> UsageError:
+        return UsageError(
+            f"{self.bridge.id}: what a member is called depends on its value, and by that name alone an adapter cannot "
+            "tell which one it was",
+            next="stop the application while this migration runs, or let new names depend on old ones only",
+        )
+
     def _renames(self) -> UsageError:
         return UsageError(
             f"{self.bridge.id} changes the names of members, and a member cannot be found by its new name alone",
@@ -133,26 +176,26 @@ class MembersCore:
         )
 
 
-_VALUES: dict[Kind, tuple[MemberValue, MemberValue]] = {"hash": (b"1", b"2"), "zset": (1.0, 2.0), "set": (None, None)}
+# Made up, in the forms that mappings take: two at least of each, far apart.
+_NUMBERS = (1, 2, 1759385730, 1659300000, 1759385730123, 1659300000456, 638949825301234567, 637949000000000123)
+_TEXTS = (b"2025-10-02T06:15:30Z", b"2024-03-01T12:00:00Z", b"2025-10-02T06:15:30+00:00", b"2024-03-01T12:00:00+00:00",
+          b"{}", b'{"a":1}')  # fmt: skip
+_VALUES: dict[Kind, Sequence[MemberValue]] = {
+    "hash": (*(b"%d" % number for number in _NUMBERS), *_TEXTS),
+    "zset": tuple(map(float, _NUMBERS)),
+    "set": (None,),
+}
 _ANY = b"00000000-0000-4000-8000-000000000000"  # as good a name as any
 
 
-def _made_names(move: MemberMove[Any, Any]) -> set[bytes]:
-    """The new names of a made-up member with one value and another; none where the mapping takes no such member.
-
-    Two are found again by the value only, which is another one by then: a removal would take the wrong member. One
-    that is not its own is not found at all, if there is no `origin`.
-    """
-    captures = dict.fromkeys(move.source.captures, _ANY)
-    key = Key(move.source.format(captures), captures)
-    names: set[bytes] = set()
-    for value in _VALUES[move.source.kind]:
-        try:
-            made: Any = move.forward(key, _ANY, value)
-            names.add((made.value if isinstance(made, Mapped) else made)[0])
-        except Exception:  # it is the application's own, and may ask for any form
-            return set()
-    return names
+def _made(function: Any, key: Key, name: bytes, value: MemberValue) -> tuple[bytes, Any] | None:
+    """What a mapping makes of a made-up member; None where it takes no such member."""
+    try:
+        made = function(key, name, value)
+    except Exception:  # it is the application's own, and may ask for any form
+        return None
+    made = made.value if isinstance(made, Mapped) else made
+    return made if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], bytes) else None
 
 
 def one_written(steps: Steps[tuple[Batch, int]]) -> Steps[Written | Unmoved]:
@@ -196,7 +239,8 @@ class Members(Adapter):
     shape: bytes for a hash, float for a sorted set, None for a set. Construction and errors are those of `Records`.
     An operation on one collection of at most 1000 members is one atomic step; more take several, and where a later
     one fails, the error says how many were done before it. A move whose new names hold old values, or that renames
-    members without an `origin`, is refused (UsageError), at construction where a made-up member shows it.
+    members without an `origin`, is refused (UsageError), at construction where a made-up member shows it. Where the
+    mapping takes none that is made up, `remove` reads first, and refuses what is called otherwise by then.
     """
 
     def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:
