@@ -23,7 +23,19 @@ from redis.retry import Retry
 
 from migrator.adapters import Found, UncertainError, Written, announced, bridge, core
 from migrator.adapters.announce import EVERY, Herald
-from migrator.adapters.core import PATIENCE, Call, Learn, Lost, Patience, Pause, Send, conduct, deliver, demoted
+from migrator.adapters.core import (
+    PATIENCE,
+    Call,
+    DeniedError,
+    Learn,
+    Lost,
+    Patience,
+    Pause,
+    Send,
+    conduct,
+    deliver,
+    demoted,
+)
 from migrator.errors import LedgerBackwardsError, RefusedError, UnreachableError
 from migrator.keys import slot_of
 from migrator.moves import KeyMove
@@ -105,7 +117,7 @@ def test_the_five_seconds_are_those_of_the_clock():
 
 def carried_out(steps, answers):
     """What becomes of a method whose calls are answered like this; its announcement is due, and fails."""
-    acts, reply = conduct(steps, Call(script("adapter_announce"), (b"k",), (), writes=False)), None
+    acts, reply = conduct(steps, Herald(Names("migrator"), "0001_first", "checksum")), None
     answers = [Lost(GONE, sent=False), *answers]
     try:
         while True:
@@ -209,7 +221,7 @@ def test_refusals_that_do_not_mend_are_said_at_once():
     for refusal, kind, says in (
         (ResponseError("OOM command not allowed"), RefusedError, "nothing was written"),
         (OutOfMemoryError("command not allowed"), RefusedError, "nothing was written"),
-        (ResponseError("NOPERM no"), RefusedError, "nothing was written"),
+        (ResponseError("NOPERM no"), DeniedError, "nothing was written"),
         (Lost(AuthenticationError("no"), sent=False), UnreachableError, "nothing was written"),
         (Lost(ResponseError("DB index is out of range"), sent=False), RefusedError, "nothing was written: DB index"),
         (ResponseError("ERR ACL failure in script: no"), UncertainError, "in part"),
@@ -507,6 +519,39 @@ def test_a_new_instance_takes_some_off_that_were_not_seen_for_an_hour(every_serv
 
 def _on(client, key):
     return {"target_nodes": client.raw.get_node_from_key(key)} if client.kind == "cluster" else {}
+
+
+def after_announcing(herald, answer):
+    """The script that a call sends once its announcement was answered like this."""
+
+    def call():
+        yield Call(script("adapter_open"), (b"k",), (), writes=False)
+
+    acts: Any = conduct(call(), herald)
+    act = next(acts)
+    assert act.call.script.name == "adapter_announce"
+    while not isinstance(act, Send) or act.call.script.name == "adapter_announce":
+        act = acts.send(answer if isinstance(act, Send) else None)
+    return act.call.script.name
+
+
+def test_an_announcement_that_is_not_permitted_is_told_with_each_call_until_it_is():
+    herald = Herald(Names("migrator"), "0001_first", "checksum")
+    for no in ("NOPERM no", "ERR ACL failure in script: no", "ERR The user executing the script can't run this"):
+        with pytest.raises(RefusedError, match="may not do that, and nothing was written") as caught:
+            after_announcing(herald, ResponseError(no))
+        assert "+@scripting +@hash" in caught.value.next
+    assert after_announcing(herald, 1) == "adapter_open"
+    assert herald.due() is None
+
+
+@pytest.mark.parametrize(
+    "answer", [Lost(GONE, sent=True), ResponseError("OOM no"), ResponseError("ERR what"), TryAgainError("x")], ids=repr
+)
+def test_an_announcement_that_fails_otherwise_does_not_matter(answer):
+    herald = Herald(Names("migrator"), "0001_first", "checksum")
+    assert after_announcing(herald, answer) == "adapter_open"
+    assert herald.due() is None
 
 
 def test_an_announcement_is_due_every_fifteen_seconds():

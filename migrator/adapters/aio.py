@@ -40,7 +40,7 @@ class AsyncDriver:
 
     async def run(self, steps: Steps[R]) -> R:
         """The result of a method."""
-        acts: Acts[R] = conduct(steps, self.herald.due() if self.herald else None)
+        acts: Acts[R] = conduct(steps, self.herald)
         outcome: Reply = None
         while True:
             try:

@@ -31,10 +31,14 @@ class Herald:
         self._last: tuple[int, float] | None = None
 
     def due(self) -> Call | None:
-        """The announcement to send now, if it is time."""
+        """See `Announcer`."""
         now, pid = self._clock(), os.getpid()
         if self._last is not None and self._last[0] == pid and now - self._last[1] < EVERY:
             return None
         self._last = (pid, now)
         instance = f"{socket.gethostname()}:{pid}:{_NONCE}:{self._id}"
         return Call(script("adapter_announce"), (self._names.adapters,), (instance, self._told[:-1]), writes=False)
+
+    def again(self) -> None:
+        """See `Announcer`."""
+        self._last = None

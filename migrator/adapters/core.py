@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from redis.exceptions import (
     AskError,
@@ -42,6 +41,11 @@ _DEMOTED = re.compile(r"(?:^|-)(?:MASTERDOWN|READONLY|NOREPLICAS)\b")
 _DEMOTED_CLASSES = ("MasterDownError", "ReadOnlyError")
 # Said before the first write of a script, never in the middle.
 _FULL = re.compile(r"(?:^|-)(?:OOM|MISCONF)\b")
+# What scripts do besides reading and writing values; markers and announcements are hashes.
+_RIGHTS = (
+    "+@scripting +@hash +type +pexpiretime (before Redis 7 +pttl) +pexpireat +persist +time +unlink +rename, the "
+    "commands of the other types and the keys ~<namespace>:* in the ACL, and on a cluster +asking"
+)
 _INSIDE = re.compile("ACL failure in script|The user executing the script can't")
 
 
@@ -106,6 +110,20 @@ Steps = Generator[Call | Pause, Reply, R]
 Acts = Generator[Send | Learn | Pause, Reply, R]
 
 
+class DeniedError(RefusedError):
+    """This user may not do that."""
+
+
+class Announcer(Protocol):
+    """Who says that an adapter is there."""
+
+    def due(self) -> Call | None:
+        """The announcement to send now, if it is time."""
+
+    def again(self) -> None:
+        """The last one is due still."""
+
+
 class Patience:
     """Growing pauses until some seconds are over, by the clock: attempts take time too. Then an error that says that
     nothing was written. An attempt that is under way by then is not cut off."""
@@ -130,15 +148,21 @@ class Patience:
         yield Pause(pause)
 
 
-def conduct(steps: Steps[R], announcement: Call | None = None) -> Acts[R]:
-    """Carries out a method; an announcement that is due goes first, and does not matter if it fails.
+def conduct(steps: Steps[R], announcer: Announcer | None = None) -> Acts[R]:
+    """Carries out a method; an announcement that is due goes first. That it fails does not matter, unless it is not
+    permitted: then nobody would ever know that this adapter is there.
 
     An error of a method that had done something in earlier steps says so."""
     patience = None
-    if announcement is not None:
+    if announcer is not None and (announcement := announcer.due()):
         patience = Patience()  # what the announcement takes is the first call's time too
-        with suppress(MigratorError):
+        try:
             yield from deliver(announcement, Patience(0))
+        except DeniedError:
+            announcer.again()
+            raise
+        except MigratorError:
+            pass
     reply: Reply = None
     done = 0
     while True:
@@ -250,14 +274,10 @@ def _refused(call: Call, error: ResponseError) -> MigratorError:
     if _INSIDE.search(text) and call.writes:
         return UncertainError(
             f"this user may not do all that the script does, which may be done in part: {text}",
-            next="grant the command in the ACL, then write the record again",
+            next=f"grant {_RIGHTS}; then write the record again",
         )
     if text.startswith("NOPERM") or type(error).__name__ == "NoPermissionError" or _INSIDE.search(text):
-        return RefusedError(
-            f"this user may not do that, and nothing was written: {text}",
-            next="grant +@scripting, the commands of the types and the keys ~<namespace>:* in the ACL, "
-            "and on a cluster +asking",
-        )
+        return DeniedError(f"this user may not do that, and nothing was written: {text}", next=f"grant {_RIGHTS}")
     if call.writes:
         return UncertainError(f"the write failed and may be done in part: {text}", next="read the record first")
     return RefusedError(f"the read failed: {text}")

@@ -42,7 +42,7 @@ class Driver:
 
     def run(self, steps: Steps[R]) -> R:
         """The result of a method."""
-        acts: Acts[R] = conduct(steps, self.herald.due() if self.herald else None)
+        acts: Acts[R] = conduct(steps, self.herald)
         outcome: Reply = None
         while True:
             try:
