@@ -172,6 +172,24 @@ def test_names_that_change_are_found_by_origin(flavour, client, tmp_path, monkey
             list(members.range(0, 1, name="a"))
 
 
+@pytest.mark.parametrize("origin", ["{b'm': member[2:]}[member[:1]]", "member[2:] if member[:1] == b'm' else None"])
+def test_a_name_that_origin_does_not_take_is_refused_and_not_repeated(flavour, client, tmp_path, origin):
+    put(client, OLD, {b"ada": b"1"})
+    tool = tool_for(client, tmp_path, RENAMED.replace("member: member[2:]", f"member: {origin}"))
+    init(tool)
+    members = flavour.make("Members", client, module_of(tool))
+    for call in (
+        lambda: members.get(b"x:ada", name="a"),
+        lambda: members.remove(b"x:ada", name="a"),
+        lambda: members.remove_many([b"m:ada", b"x:ada"], name="a"),
+    ):
+        with pytest.raises(Unmappable) as caught:
+            call()
+        assert "ada" not in str(caught.value)
+    assert client.raw.hgetall(OLD) == {b"ada": b"1"}
+    assert isinstance(members.remove(b"m:ada", name="a"), Removed)
+
+
 @pytest.mark.parametrize("inverse", ["member[2:]", 'member.removeprefix(b"m:")'])
 def test_without_origin_a_mapping_may_not_change_names(flavour, client, tmp_path, inverse):
     source = RENAMED.replace("    origin=lambda key, member: member[2:],\n", "").replace("member[2:]", inverse)

@@ -130,8 +130,8 @@ class MembersCore:
         return WindowCore(self.bridge, self.bridge.pair(captures), float(low), float(high), min(limit, MANY))
 
     def old_name(self, pair: Pair, member: bytes) -> bytes:
-        """The old member of that new name; where a move has no `origin`, names do not change."""
-        return self._origin(pair.key, member) if self._origin else member
+        """The old member of that new name; where a move has no `origin`, names do not change. Raises Unmappable."""
+        return self._family.origin(pair, member, None) if self._origin else member
 
     def _unmapped(self, pair: Pair, name: bytes, value: MemberValue) -> Member:
         if fault := check_member_value(self._family.kinds["new"], value):
@@ -240,7 +240,8 @@ class Members(Adapter):
     An operation on one collection of at most 1000 members is one atomic step; more take several, and where a later
     one fails, the error says how many were done before it. A move whose new names hold old values, or that renames
     members without an `origin`, is refused (UsageError), at construction where a made-up member shows it. Where the
-    mapping takes none that is made up, `remove` reads first, and refuses what is called otherwise by then.
+    mapping takes none that is made up, `remove` reads first, and refuses what is called otherwise by then. A name that
+    `origin` takes no old member from raises Unmappable.
     """
 
     def __init__(self, redis: Redis, module: Module, namespace: str = "migrator", *, source: str | None = None) -> None:
