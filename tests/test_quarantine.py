@@ -290,7 +290,8 @@ def test_without_an_inverse_only_restore_leads_back_from_contract(client, tmp_pa
     tool = tool_for(client, tmp_path, KEYS.replace('inverse=lambda key, fields: fields[b"text"],', ""))
     put(client, TEXT + b"a", b"good")
     before = picture(client)
-    assert "no-inverse" in {risk.code for risk in tool.plan().risks}
+    (told,) = [risk.text for risk in tool.plan().risks if risk.code == "no-inverse"]
+    assert told == "there is no inverse: after contract only restore leads back, and adapters are refused"
     tool.apply(through="contract")
     with pytest.raises(RefusedError, match="no inverse"):
         tool.rollback()

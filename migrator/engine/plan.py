@@ -121,7 +121,8 @@ def _risks(run: Run, found: Findings) -> Iterator[Remark]:
         for text in move.risks:
             yield Remark(code="migration", text=text)
         if move.inverse is None:
-            yield Remark(code="no-inverse", text="there is no inverse: after contract only restore leads back")
+            yield Remark(code="no-inverse", text="there is no inverse: after contract only restore leads back, and "
+                         "adapters are refused")  # fmt: skip
     if not claims_readable(run):
         yield Remark(code="no-claims", text="migrator:claims may not be read: a second namespace on the same keys "
                      "would go unnoticed")  # fmt: skip
