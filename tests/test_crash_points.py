@@ -105,7 +105,7 @@ def cut_short(tool: Tool) -> None:
         run.change("contracted", backup=str(tool.backup.resolve()), backup_epoch=backup_epoch, swept=False, saved=False)
         pair = run.families[0].from_old(b"{t}:times:a" if run.families[0].by_member else b"{t}:text:1")
         assert pair is not None
-        assert rename(run, run.families[0], "retire", ("contracted",), [pair]) == [1]
+        assert rename(run, run.families[0], "retire", ("contracted",), [pair], [False]) == [1]
 
 
 def restored(tool: Tool) -> None:

@@ -4,7 +4,7 @@ the inverse of the mapping elsewhere. Later creations and deletions are kept."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -51,6 +51,8 @@ def rebuild(run: Run, saved: Path | None) -> None:
     lasting(run, lambda: _from_what_is_kept(run, saved))
     for number, family in enumerate(run.families):
         _from_inverse(run, family, number)
+    # Only now, when what adapters wrote since is in place; and for good, before what is set aside goes.
+    lasting(run, lambda: _accepted_back(run))
     counts = compare(run, Outcome(), "compare-back")
     if any(counts[fault] for fault in (*_BY_INVERSE, "unreadable")):
         # Rare: an application without an adapter, a stop half-way, or what was refused and may be mended. Otherwise the
@@ -92,21 +94,40 @@ def _from_what_is_kept(run: Run, saved: Path | None) -> None:
 
 
 def _names_back(run: Run, family: Family, number: int) -> None:
-    """Staged names for the new records where the old ones need the final names; accepted records as they were."""
-    globs = [family.retired_glob()] if not family.same_name else [family.old_glob, family.retired_glob()]
-    for i, glob in enumerate(globs):
-        parse = family.from_retired if glob == family.retired_glob() else family.from_old
+    """Staged names for the new records, where the old ones need the final names."""
+    if not family.same_name:
+        return
 
-        def step(visit: Visit, parse: Callable[[bytes], Pair | None] = parse) -> Iterator[Progress]:
-            pairs = [pair for name in visit.keys if (pair := parse(name)) is not None]
+    def step(visit: Visit) -> Iterator[Progress]:
+        pairs = [pair for name in visit.keys if (pair := family.from_old(name)) is not None]
+        yield Progress({"revived": _revive(run, family, pairs, accepted=False)})
+
+    Walk(run, f"revive-{number}", family.old_glob, step, count=PAGE_KEYS, resume=False).all()
+
+
+def _revive(run: Run, family: Family, pairs: Sequence[Pair], *, accepted: bool) -> int:
+    codes: list[int] = []
+    for start in range(0, len(pairs), PAGE_COLLECTIONS):
+        batch = pairs[start : start + PAGE_COLLECTIONS]
+        codes += rename(run, family, "revive", ("reverting",), batch, [accepted] * len(batch))
+    return codes.count(1)
+
+
+def _accepted_back(run: Run) -> None:
+    """What was accepted as it is has its own name again, unless something newer has it."""
+    for number, family in enumerate(run.families):
+
+        def step(visit: Visit, family: Family = family) -> Iterator[Progress]:
+            pairs = [pair for name in visit.keys if (pair := family.from_retired(name)) is not None]
             if family.by_member:
                 for pair in pairs:
                     _accepted_members_back(run, family, pair)
-            for start in range(0, len(pairs), PAGE_COLLECTIONS):
-                codes = rename(run, family, "revive", ("reverting",), pairs[start : start + PAGE_COLLECTIONS])
-                yield Progress({"revived": codes.count(1)})
+            else:
+                accepted = [pair for pair in pairs if run.quarantine.accepted_key(pair.key.raw)]
+                _revive(run, family, accepted, accepted=True)
+            yield Progress({"scanned": len(pairs)})
 
-        Walk(run, f"revive-{number}-{i}", glob, step, count=PAGE_KEYS, resume=False).all()
+        Walk(run, f"accepted-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
 
 
 def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:

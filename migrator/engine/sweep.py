@@ -78,12 +78,13 @@ def retire(run: Run, family: Family, name: str, glob: bytes) -> Counter[str]:
         pairs = [pair for key in visit.keys if (pair := parse(key)) is not None]
         for start in range(0, len(pairs), PAGE_COLLECTIONS):
             batch = pairs[start : start + PAGE_COLLECTIONS]
-            codes = rename(run, family, "retire", ("contracted",), batch)
+            accepted = [run.quarantine.accepted_key(pair.key.raw) for pair in batch]
+            codes = rename(run, family, "retire", ("contracted",), batch, accepted)
             unmoved = [pair for pair, code in zip(batch, codes, strict=True) if _CODES[code] == "unmoved"]
             empty = _to_nothing(run, family, unmoved)
             found = Counter(_CODES[code] for code in codes)
             if empty:
-                again = rename(run, family, "retire", ("contracted",), empty, anyway=True)
+                again = rename(run, family, "retire", ("contracted",), empty, [True] * len(empty))
                 found.subtract({"unmoved": len(empty)})
                 found.update(_CODES[code] for code in again)
             yield Progress(found)
@@ -97,19 +98,16 @@ def _to_nothing(run: Run, family: Family, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def rename(
-    run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs: Sequence[Pair], *, anyway: bool = False
+    run: Run, family: Family, name: str, phases: tuple[Phase, ...], pairs: Sequence[Pair], accepted: Sequence[bool]
 ) -> list[int]:
-    """Sends records to `retire.lua` or `revive.lua`, one call a slot; the codes it gave.
-
-    `anyway` treats them like accepted ones, which have no new record.
-    """
+    """Sends records to `retire.lua` or `revive.lua`, one call a slot; the codes it gave."""
     groups = by_slot(run.client, range(len(pairs)), lambda i: pairs[i].old)
     commands: list[Command] = []
     for slot, indexes in groups.items():
         keys, flags = [run.markers.key(slot)], list[Arg]()
         for i in indexes:
             keys += (pairs[i].old, pairs[i].new, family.retired(pairs[i]))
-            flags.append("1" if anyway or run.quarantine.accepted_key(pairs[i].key.raw) else "0")
+            flags.append("1" if accepted[i] else "0")
         args = [*run.guard(*phases).args(), family.kinds["old"], family.kinds["new"], family.mode, *flags]
         commands.append(Command.eval(script(name), keys, args))
     codes = [0] * len(pairs)

@@ -197,8 +197,8 @@ class Family:
             return False
 
     def strays(self, pair: Pair, names: Sequence[bytes], olds: Sequence[Member | None]) -> list[bool]:
-        """Of new members, each with the old one it comes from, if that is there: whether that becomes another one.
-        Of an old member that cannot be mapped nothing is said."""
+        """Of new members, each with the old one it comes from, if that is there: whether that becomes another one, or
+        cannot be mapped."""
         if self.keeps_names:
             return [old is None for old in olds]
         key, found = pair.key, list[bool]()
@@ -210,8 +210,8 @@ class Family:
             try:
                 made = forward(key, *old)
                 found.append((made.value if type(made) is Mapped else made)[0] != name)
-            except Exception:  # whatever it is, map_member meets it from the old side and says so
-                found.append(False)
+            except Exception:  # whatever it is, map_member meets it and says so
+                found.append(True)
         return found
 
     def origins(

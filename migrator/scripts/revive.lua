@@ -1,6 +1,6 @@
 -- uses: guard
--- The way back from contract, names first: where both shapes have one name, the new record goes back to its staged
--- name; a record that was accepted as it is gets its old name again.
+-- The way back from contract: where both shapes have one name, the new record goes back to its staged name; a record
+-- that was accepted as it is gets its old name again, unless something has it.
 -- KEYS  marker, then of each record: old key, new key (staged, where both shapes have one name), retired name
 -- ARGV  guard (4), old kind, new kind, mode "swap" | "key" | "members", then "1" a record that is accepted as it is
 -- Reply a code a record: 1 revived · 2 nothing to do · 4 the name is taken, left; or the guard's

@@ -114,7 +114,7 @@ def _late_discard(run: Run, scene: Scene) -> None:
 
 def _late_retiring(run: Run, scene: Scene) -> None:
     """The retiring of the old record, delivered a second time."""
-    rename(run, scene.family, "retire", ("contracted",), [scene.pair])
+    rename(run, scene.family, "retire", ("contracted",), [scene.pair], [False])
 
 
 def _late_cleaning(run: Run, scene: Scene) -> None:

@@ -1,0 +1,95 @@
+"""What the operator accepted as it is comes back from contract, and nothing newer is lost for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.adapters import Found, Members, Records
+from migrator.engine import decide, rebuild
+from migrator.snapshot import backup
+from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, failover_after, own_keys, put, tool_for
+
+TEXT, TIMES, SORTED = b"{t}:text:", b"{t}:times:a", b"{t}:sorted:a"
+
+
+def accept_all(tool: Tool) -> None:
+    decide.quarantine_accept(tool.session(), "0001", everything=True)
+
+
+def contracted(tool: Tool) -> Tool:
+    """With what cannot be mapped accepted, and set aside."""
+    tool.apply(exit=32)
+    accept_all(tool)
+    tool.apply("0001", through="contract")
+    return tool
+
+
+@pytest.fixture(params=[KEYS, SAME_NAME], ids=["keys", "same-name"])
+def tool(request, server, tmp_path):
+    put(server, TEXT + b"x", b"bad old")
+    put(server, TEXT + b"y", b"fine")
+    return contracted(tool_for(server, tmp_path, request.param))
+
+
+@pytest.fixture
+def maps(server, tmp_path):
+    put(server, TIMES, {b"x": b"garbage", b"y": b"1", b"z": b"2"})
+    return contracted(tool_for(server, tmp_path, MEMBERS))
+
+
+def adapter(tool: Tool) -> Records:
+    return Records(tool.place.raw, tool.session().modules.find("0001"))
+
+
+def saved(tool: Tool) -> list[tuple[bytes, list[bytes]]]:
+    """What contract's backup holds, from the oldest to the newest."""
+    [directory] = tool.backup.glob("*-contract-*")
+    return [(line.key, line.items) for line in backup.lines(directory)]
+
+
+def test_a_record_that_an_adapter_wrote_since_comes_before_the_one_that_was_accepted(tool):
+    adapter(tool).put({b"id": b"x", b"text": b"FRESH"}, id="x")
+    assert tool.rollback() == "switched"
+    assert tool.verify().complete
+    assert (TEXT + b"x", [b"bad old"]) in saved(tool)
+    assert tool.rollback(to="expanded") == "expanded"
+    assert adapter(tool).get(id="x") == Found({b"id": b"x", b"text": b"FRESH"}, None, tool.states().pop()[1])
+    assert tool.rollback(to="pending") == "pending"
+    assert tool.place.raw.mget(TEXT + b"x", TEXT + b"y") == [b"FRESH", b"fine"]
+    assert own_keys(tool.place) == set()
+
+
+def test_and_so_does_a_member(maps):
+    Members(maps.place.raw, maps.session().modules.find("0001")).set(b"x", 77.0, name="a")
+    assert maps.rollback() == "switched"
+    assert maps.verify().complete
+    assert any(b"garbage" in items for _, items in saved(maps))
+    assert maps.rollback(to="expanded") == "expanded"
+    maps.apply("0001")
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"77", b"y": b"1", b"z": b"2"}
+    assert maps.place.raw.zscore(SORTED, "x") == 77
+    assert own_keys(maps.place) == set()
+
+
+def test_a_member_that_cannot_be_mapped_is_not_right_beside_a_new_one(maps):
+    """An application without an adapter wrote the very value that was accepted."""
+    Members(maps.place.raw, maps.session().modules.find("0001")).set(b"x", 77.0, name="a")
+    maps.place.raw.hset(TIMES, "x", "garbage")
+    assert maps.rollback() == "switched"
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"77", b"y": b"1", b"z": b"2"}
+
+
+def test_what_was_accepted_is_not_lost_to_a_failover_that_takes_its_name_back(tool, monkeypatch):
+    raw, [retired] = tool.place.raw, own_keys(tool.place)
+    done = failover_after(monkeypatch, rebuild, "_accepted_back", lambda: raw.rename(TEXT + b"x", retired))
+    assert tool.rollback() == "switched"
+    assert len(done) > 1
+    assert raw.get(TEXT + b"x") == b"bad old"
+
+
+def test_accepted_members_are_not_lost_to_one_either(maps, monkeypatch):
+    raw, [retired] = maps.place.raw, own_keys(maps.place)
+    done = failover_after(monkeypatch, rebuild, "_accepted_back", lambda: raw.rename(TIMES, retired))
+    assert maps.rollback() == "switched"
+    assert len(done) > 1
+    assert raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
