@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from migrator.adapters import Found, Members, Records
-from migrator.engine import decide, rebuild
+from migrator.engine import commands, decide, rebuild
 from migrator.snapshot import backup
-from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, failover_after, own_keys, put, tool_for
+from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, all_keys, failover_after, own_keys, put, tool_for
 
 TEXT, TIMES, SORTED = b"{t}:text:", b"{t}:times:a", b"{t}:sorted:a"
 
@@ -93,3 +93,33 @@ def test_accepted_members_are_not_lost_to_one_either(maps, monkeypatch):
     assert maps.rollback() == "switched"
     assert len(done) > 1
     assert raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+
+
+def test_a_collection_is_restored_whole_though_what_was_accepted_of_it_was_mended_since(maps):
+    assert maps.rollback(to="expanded") == "expanded"
+    Members(maps.place.raw, maps.session().modules.find("0001")).set(b"x", 77.0, name="a")
+    maps.apply("0001", through="switch")
+    assert decide.quarantine_list(maps.session(), "0001").records == ()
+    assert maps.restore() == "pending"
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+    assert own_keys(maps.place) == set()
+
+
+def without_ledger(tool: Tool) -> Tool:
+    """The markers alone tell what there was; what had been accepted is not known any more."""
+    tool.place.raw.delete(*[key for key in all_keys(tool.place) if key.startswith(b"migrator:{migrator}:")])
+    commands.init(tool.session(), "0001", "markers")
+    return tool
+
+
+def test_a_collection_is_restored_whole_though_nothing_tells_any_more_what_was_accepted(maps):
+    assert without_ledger(maps).restore() == "pending"
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+
+
+def test_a_backup_from_before_that_mark_is_read_by_the_list_of_what_is_accepted(maps, monkeypatch):
+    lines = backup.newest_lines
+    monkeypatch.setattr(backup, "newest_lines", lambda path: (line._replace(kept=None) for line in lines(path)))
+    assert maps.rollback() == "switched"
+    assert maps.restore() == "pending"
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}

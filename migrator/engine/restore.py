@@ -73,7 +73,7 @@ def _put_back(run: Run, path: Path) -> None:
 def _put_saved(run: Run, path: Path) -> None:
     """From the newest to the oldest, never over what is there: a record may have been saved by several contracts."""
     run.observer.begin(f"{run.id}: restore", None)
-    accepted = run.quarantine.keys_with_accepted_members()
+    accepted = run.quarantine.keys_with_accepted_members()  # all that tells it of a backup from before `kept`
     collections = Collections(run, "closed")
     for line in backup.newest_lines(path):
         for family in run.families:
@@ -82,8 +82,8 @@ def _put_saved(run: Run, path: Path) -> None:
                 continue
             if not family.by_member and (line.kind in ("string", "list") or not is_large(line)):
                 put_key(run, "closed", line)
-            elif line.key in accepted:
-                # Retired and saved again when all but the accepted members were gone: older copies have the others.
+            elif line.kept or (line.kept is None and line.key in accepted):
+                # Whatever is there may be the accepted members alone, set aside or saved again: this has the others.
                 put_members(run, "closed", line)
             else:
                 collections.put(family, pair, line)

@@ -197,7 +197,7 @@ class _Saver:
         accepted = self._run.quarantine.accepted_members(pair.key.raw) if self._keep else set[bytes]()
         saved = 0
         for line in dump.collection(self._run.client, self._run.client.db, kind, name, pair.key.raw):
-            self._open().write(line)
+            self._open().write(line._replace(kept=bool(accepted)))
             saved += len(line.items) // (1 if kind == "set" else 2)
             if self.backup is not None and self.backup.full:
                 self.backup.commit()

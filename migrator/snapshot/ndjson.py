@@ -3,7 +3,8 @@
 Bytes that are UTF-8 stand as text, others as `{"b64": …}`. Hashes and sorted sets are lists of pairs, scores are text;
 a field with an expiry of its own has it as a third item. Times are absolute unix ms. A large value goes over several
 lines, `part` counts them from 0; they follow each other, and a part 0 begins its key anew. The lines of a stream are
-objects, see `StreamPart`.
+objects, see `StreamPart`. In the backup of a contract, `kept` is true of a collection of which accepted members stayed
+set aside: these may be saved again later, alone.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class StreamPart:
 class Line(NamedTuple):
     """A record, or a part of one. `items` are flat: a hash's field, value, field, …; a sorted set's member, score, …
 
-    `field_expires_at` is for the fields that have an expiry of their own; a stream has `stream` and no items.
+    `field_expires_at` is for the fields that have an expiry of their own; a stream has `stream` and no items. `kept` is
+    None where nothing is said.
     """
 
     db: int
@@ -78,6 +80,7 @@ class Line(NamedTuple):
     part: int = 0
     field_expires_at: Mapping[bytes, int] = _NEVER
     stream: StreamPart | None = None
+    kept: bool | None = None
 
     @property
     def holds_nothing(self) -> bool:
@@ -86,7 +89,7 @@ class Line(NamedTuple):
 
 
 def encode(line: Line) -> bytes:
-    record = {
+    record: dict[str, Any] = {
         "db": line.db,
         "key": _text(line.key),
         "type": line.kind,
@@ -94,6 +97,8 @@ def encode(line: Line) -> bytes:
         "value": _value(line),
         "part": line.part,
     }
+    if line.kept is not None:
+        record["kept"] = line.kept
     return msgspec.json.encode(record) + b"\n"
 
 
@@ -190,8 +195,9 @@ def _line(record: Any) -> Line:
         return Line(db, key, kind, expires_at, [], part, {}, _stream(value))
     if kind == "string":
         return Line(db, key, kind, expires_at, [_bytes(value)], part)
+    kept = _maybe(_yes_or_no, record.get("kept"))
     if kind not in ("hash", "zset"):
-        return Line(db, key, kind, expires_at, [_bytes(item) for item in _list(value)], part)
+        return Line(db, key, kind, expires_at, [_bytes(item) for item in _list(value)], part, kept=kept)
     fields: dict[bytes, int] = {}
     most = 3 if kind == "hash" else 2
     items: list[bytes] = []
@@ -201,7 +207,7 @@ def _line(record: Any) -> Line:
         items += (_bytes(one[0]), _bytes(one[1]))
         if len(one) == 3:
             fields[items[-2]] = _number(one[2])
-    return Line(db, key, kind, expires_at, items, part, fields)
+    return Line(db, key, kind, expires_at, items, part, fields, kept=kept)
 
 
 def _stream(value: Any) -> StreamPart:
@@ -229,6 +235,12 @@ def _maybe(read: Any, value: Any) -> Any:
 def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(value)
+    return value
+
+
+def _yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
     return value
 
 
