@@ -7,7 +7,7 @@ import pytest
 from migrator.adapters import Found, Members, Records
 from migrator.engine import commands, decide, rebuild
 from migrator.snapshot import backup
-from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, all_keys, failover_after, own_keys, put, tool_for
+from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, all_keys, failover_after, own_keys, picture, put, tool_for
 
 TEXT, TIMES, SORTED = b"{t}:text:", b"{t}:times:a", b"{t}:sorted:a"
 
@@ -123,3 +123,34 @@ def test_a_backup_from_before_that_mark_is_read_by_the_list_of_what_is_accepted(
     assert maps.rollback() == "switched"
     assert maps.restore() == "pending"
     assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+
+
+LATE = {b"id": b"late"}  # the inverse asks for its text
+
+
+@pytest.fixture(params=[KEYS, SAME_NAME], ids=["keys", "same-name"])
+def late(request, server, tmp_path):
+    """On the way back, with a new record that no inverse carries back and that was accepted."""
+    tool = tool_for(server, tmp_path, request.param)
+    put(server, TEXT + b"y", b"fine")
+    tool.apply(through="contract")
+    put(server, TEXT + b"late" if request.param == SAME_NAME else b"{t}:hash:late", LATE)
+    tool.rollback(exit=32)
+    accept_all(tool)
+    return tool
+
+
+@pytest.mark.parametrize("to", ["expanded", "pending"])
+def test_a_new_record_that_was_accepted_without_an_old_one_is_no_extra_in_any_phase(late, to):
+    assert late.rollback(to=to) == to
+    late.apply("0001")
+    assert late.verify(repair=True).complete
+    late.apply("0001", through="contract")
+    assert LATE in (late.place.raw.hgetall(key) for key in picture(late.place))
+
+
+def test_beside_an_old_one_it_follows_that(late):
+    late.rollback(to="expanded")
+    put(late.place, TEXT + b"late", b"old")
+    late.apply("0001", through="contract")
+    assert {b"id": b"late", b"text": b"old"} in (late.place.raw.hgetall(key) for key in picture(late.place))

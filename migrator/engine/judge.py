@@ -127,14 +127,15 @@ def _judge_alone(run: Run, family: Family, pair: Pair, new_type: str, new_items:
 
 
 def judge_extra(run: Run, pair: Pair, value_digest: str) -> tuple[Verdict, str]:
-    """A new record without an old one."""
-    return _refused_back(run, pair, value_digest) or ("extra", "there is no old record")
+    """A new record without an old one. Once accepted as that it is no extra in any phase: an extra is removed."""
+    return _refused_back(run, pair, value_digest, alone=True) or ("extra", "there is no old record")
 
 
-def _refused_back(run: Run, pair: Pair, value_digest: str) -> tuple[Verdict, str] | None:
-    """Where the new shape is the truth, a record may be one that no inverse carries back; None if it is not."""
+def _refused_back(run: Run, pair: Pair, value_digest: str, *, alone: bool = False) -> tuple[Verdict, str] | None:
+    """A record may be one that no inverse carries back; None if it is not. Beside an old one, where the new shape is
+    the truth."""
     known = run.quarantine.get(pair)
-    if known is None or run.entry.phase not in ("reverting", "switched"):
+    if known is None or not (alone or run.entry.phase in ("reverting", "switched")):
         return None
     value_digest = known.digest if known.reason == TOO_LARGE else value_digest
     if run.quarantine.is_accepted(pair, None, value_digest):
