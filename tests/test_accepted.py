@@ -6,6 +6,8 @@ import pytest
 
 from migrator.adapters import Found, Members, Records
 from migrator.engine import commands, decide, rebuild
+from migrator.engine import put as engine_put
+from migrator.models import show
 from migrator.snapshot import backup
 from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, all_keys, failover_after, own_keys, picture, put, tool_for
 
@@ -154,3 +156,50 @@ def test_beside_an_old_one_it_follows_that(late):
     put(late.place, TEXT + b"late", b"old")
     late.apply("0001", through="contract")
     assert {b"id": b"late", b"text": b"old"} in (late.place.raw.hgetall(key) for key in picture(late.place))
+
+
+def restored(tool: Tool) -> str:
+    return " / ".join(commands.restore(tool.session(), "0001").notes)
+
+
+def test_a_restore_leaves_somebodys_own_key_of_another_type_where_a_record_was_set_aside(tool):
+    [retired] = own_keys(tool.place)
+    tool.place.raw.delete(TEXT + b"x")
+    put(tool.place, TEXT + b"x", [b"somebody's own"])
+    said = restored(tool)
+    assert tool.place.raw.lrange(TEXT + b"x", 0, -1) == [b"somebody's own"]
+    assert (tool.place.raw.get(retired), tool.place.raw.get(TEXT + b"y")) == (b"bad old", b"fine")
+    assert (
+        f"1 record set aside by contract cannot have the old name again, which is taken: {show(retired)} stays" in said
+    )
+    assert "1 saved record not put back, as a key of another type has the name: {t}:text:x stays as it is" in said
+
+
+@pytest.mark.parametrize("mark", [True, False, None])
+def test_and_where_a_collection_was(maps, monkeypatch, mark):
+    lines = backup.newest_lines
+    monkeypatch.setattr(backup, "newest_lines", lambda path: (line._replace(kept=mark) for line in lines(path)))
+    put(maps.place, TIMES, [b"somebody's own"])
+    assert "1 saved record not put back" in restored(maps)
+    assert maps.place.raw.lrange(TIMES, 0, -1) == [b"somebody's own"]
+
+
+def test_a_restore_that_puts_all_back_says_nothing_of_that(tool):
+    assert restored(tool) == ""
+    assert tool.place.raw.mget(TEXT + b"x", TEXT + b"y") == [b"bad old", b"fine"]
+
+
+def test_nothing_is_put_over_a_key_that_came_while_a_collection_was_put_together(server, tmp_path, monkeypatch):
+    put(server, TIMES, {b"y": b"1"})
+    tool = tool_for(server, tmp_path, MEMBERS)
+    tool.apply(through="contract")
+    whole = engine_put.put_members
+
+    def overtaken(*rest):
+        put(server, TIMES, [b"somebody's own"])
+        return whole(*rest)
+
+    monkeypatch.setattr(engine_put, "put_members", overtaken)
+    assert "{t}:times:a stays as it is" in restored(tool)
+    assert tool.place.raw.lrange(TIMES, 0, -1) == [b"somebody's own"]
+    assert own_keys(server) == set()

@@ -192,7 +192,7 @@ def test_a_restore_that_died_in_the_middle_of_a_collection_puts_it_back_whole(ma
 def test_a_record_that_expires_before_it_takes_its_own_name_again_is_passed_over(tool):
     tool.apply(through="expand")
     with tool.run() as run:
-        guarded(run, run.guard(), [("RENAME", b"{t}:gone", b"{t}:back"), ("RENAME", TEXT + b"a", b"{t}:back")])
+        guarded(run, run.guard(), [("RENAMENX", b"{t}:gone", b"{t}:back"), ("RENAMENX", TEXT + b"a", b"{t}:back")])
     assert set(picture(tool.place)) == {b"{t}:back", TEXT + b"b"}
 
 

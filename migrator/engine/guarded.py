@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from migrator.client import Arg, Command
+from migrator.client import Arg, Command, Reply
 from migrator.engine.batches import by_slot
 from migrator.engine.run import Run
 from migrator.phases import Guard
@@ -17,9 +17,11 @@ BATCH = 100
 T = TypeVar("T")
 
 
-def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> None:
-    """Runs commands whose keys stand in second place (RENAME: also in third), if the markers are as planned."""
-    _send(run, [_call(run, guard, slot, batch) for slot, batch in _batches(run, commands, _key)])
+def guarded(run: Run, guard: Guard, commands: Sequence[tuple[Arg, ...]]) -> list[Reply]:
+    """Runs commands whose keys stand in second place (RENAMENX: also in third), if the markers are as planned. Their
+    replies, slot by slot; None of a RENAMENX whose key is not there."""
+    replies = _send(run, [_call(run, guard, slot, batch) for slot, batch in _batches(run, commands, _key)])
+    return [answer for reply in replies for answer in reply[1]]
 
 
 def unlink(run: Run, guard: Guard, names: Sequence[bytes]) -> None:
@@ -41,16 +43,15 @@ def _key(words: tuple[Arg, ...]) -> bytes:
     return words[1]
 
 
-def _send(run: Run, calls: Sequence[Command]) -> None:
-    for reply in run.client.run(calls):
-        refusal(reply, run.id)
+def _send(run: Run, calls: Sequence[Command]) -> list[Reply]:
+    return [refusal(reply, run.id) for reply in run.client.run(calls)]
 
 
 def _call(run: Run, guard: Guard, slot: int, group: Sequence[tuple[Arg, ...]]) -> Command:
     keys: dict[bytes, None] = {}
     args: list[Arg] = [*guard.args()]
     for words in group:
-        for word in words[1 : 3 if words[0] == "RENAME" else 2]:
+        for word in words[1 : 3 if words[0] == "RENAMENX" else 2]:
             assert isinstance(word, bytes)
             keys[word] = None
         args += (len(words), *words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from migrator.client import checked
 from migrator.engine import dump
 from migrator.engine.back import clean
 from migrator.engine.backfill import PAGE_COLLECTIONS
@@ -18,6 +19,7 @@ from migrator.engine.sweep import retire_all
 from migrator.engine.walk import Progress, Visit, Walk
 from migrator.errors import RefusedError, UsageError
 from migrator.keys import Kind
+from migrator.models import number_of, show
 from migrator.moves.family import Family
 from migrator.snapshot import backup
 from migrator.snapshot.backup import Backup
@@ -65,31 +67,42 @@ def restore(run: Run) -> None:
 
 
 def _put_back(run: Run, path: Path) -> None:
-    for number, family in enumerate(run.families):
-        _retired_back(run, family, number)
-    _put_saved(run, path)
+    left = [name for number, family in enumerate(run.families) for name in _retired_back(run, family, number)]
+    if left:
+        run.note(f"{number_of(len(left), 'record')} set aside by contract cannot have the old name again, which is "
+                 f"taken: {show(left[0])} stays where it is")  # fmt: skip
+    taken = _put_saved(run, path)
+    if taken:
+        run.note(f"{number_of(len(taken), 'saved record')} not put back, as a key of another type has the name: "
+                 f"{show(min(taken))} stays as it is")  # fmt: skip
 
 
-def _put_saved(run: Run, path: Path) -> None:
-    """From the newest to the oldest, never over what is there: a record may have been saved by several contracts."""
+def _put_saved(run: Run, path: Path) -> set[bytes]:
+    """From the newest to the oldest, never over what is there: a record may have been saved by several contracts.
+
+    Returns the names that somebody's own keys have.
+    """
     run.observer.begin(f"{run.id}: restore", None)
     accepted = run.quarantine.keys_with_accepted_members()  # all that tells it of a backup from before `kept`
-    collections = Collections(run, "closed")
+    collections, taken = Collections(run, "closed"), set[bytes]()
     for line in backup.newest_lines(path):
         for family in run.families:
             pair = family.from_old(line.key)
             if pair is None or line.kind not in family.kinds.values():
                 continue
             if not family.by_member and (line.kind in ("string", "list") or not is_large(line)):
-                put_key(run, "closed", line)
+                put = put_key(run, "closed", line)
             elif line.kept or (line.kept is None and line.key in accepted):
                 # Whatever is there may be the accepted members alone, set aside or saved again: this has the others.
-                put_members(run, "closed", line)
+                put = put_members(run, "closed", line)
             else:
-                collections.put(family, pair, line)
+                put = collections.put(family, pair, line)
+            if not put and run.client.one(line.key, "TYPE", line.key).decode() not in _kinds(family, line.key):
+                taken.add(line.key)
         run.observer.advance(1)
         run.tick()
     run.observer.end()
+    return taken
 
 
 def _discarded(run: Run, base: Path, epoch: int) -> Backup:
@@ -134,12 +147,20 @@ def _kinds(family: Family, key: bytes) -> set[Kind]:
     return {kind for kind, has in ((family.kinds["old"], old), (family.kinds["new"], new)) if has}
 
 
-def _retired_back(run: Run, family: Family, number: int) -> None:
-    """What contract had set aside but not yet removed takes its own name again: it is newer than what was saved."""
+def _retired_back(run: Run, family: Family, number: int) -> list[bytes]:
+    """What contract had set aside but not yet removed takes its own name again: it is newer than what was saved.
+
+    Returns the retired names of what could not, as something has that name.
+    """
+    left: list[bytes] = []
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]
-        guarded(run, run.guard("closed"), [("RENAME", name, pair.old) for name, pair in pairs])
-        yield Progress({"restored": len(pairs)})
+        guarded(run, run.guard("closed"), [("RENAMENX", name, pair.old) for name, pair in pairs])
+        names = [name for name, _ in pairs]
+        still = [name for name, there in zip(names, run.client.each("EXISTS", names), strict=True) if checked(there)]
+        left.extend(still)
+        yield Progress({"restored": len(pairs) - len(still)})
 
     Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_COLLECTIONS, resume=False).all()
+    return left

@@ -1,8 +1,8 @@
 -- uses: guard
--- Runs plain commands on keys of one slot, if the marker is as planned; a RENAME only if its key is there.
+-- Runs plain commands on keys of one slot, if the marker is as planned; a RENAMENX only if its key is there.
 -- KEYS  marker, then every key the commands name
 -- ARGV  guard (4), then a command: number of words, words
--- Reply the replies of the commands; or {"no-marker"}, {"fenced", …}, {"phase", …}
+-- Reply {"ok", the replies of the commands, nil of what was not run}; or {"no-marker"}, {"fenced", …}, {"phase", …}
 local refused = guard()
 if refused then return refused end
 
@@ -10,9 +10,8 @@ local out, i = {}, 5
 while i <= #ARGV do
   local n = tonumber(ARGV[i])
   -- What is to be renamed may have expired since it was found.
-  if ARGV[i + 1] ~= 'RENAME' or redis.call('EXISTS', ARGV[i + 2]) == 1 then
-    out[#out + 1] = redis.call(unpack(ARGV, i + 1, i + n))
-  end
+  local there = ARGV[i + 1] ~= 'RENAMENX' or redis.call('EXISTS', ARGV[i + 2]) == 1
+  out[#out + 1] = there and redis.call(unpack(ARGV, i + 1, i + n))
   i = i + n + 1
 end
 return {'ok', out}
