@@ -9,7 +9,7 @@ from migrator.engine import commands, decide, rebuild
 from migrator.engine import put as engine_put
 from migrator.models import show
 from migrator.snapshot import backup
-from tests.support import KEYS, MEMBERS, SAME_NAME, Tool, all_keys, failover_after, own_keys, picture, put, tool_for
+from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, all_keys, failover_after, own_keys, picture, put, tool_for
 
 TEXT, TIMES, SORTED = b"{t}:text:", b"{t}:times:a", b"{t}:sorted:a"
 
@@ -203,3 +203,16 @@ def test_nothing_is_put_over_a_key_that_came_while_a_collection_was_put_together
     assert "{t}:times:a stays as it is" in restored(tool)
     assert tool.place.raw.lrange(TIMES, 0, -1) == [b"somebody's own"]
     assert own_keys(server) == set()
+
+
+def test_a_key_of_another_type_under_the_name_of_accepted_members_is_listed_on_the_way_back(maps):
+    put(maps.place, TIMES, [b"somebody's own"])
+    shell = Shell(maps.place, maps.directory)
+    words = ("rollback", "0001", "--backup", str(maps.backup), "--yes")
+    shell(*words, exit=30)  # the members that were moved have no place either
+    listed = {(one["key"], one["member"]): one["reason"] for one in shell("quarantine", "list", "0001")["records"]}
+    assert listed["{t}:times:a", None] == "foreign-type: a list under the source template"
+    maps.place.raw.delete(TIMES)
+    shell(*words)
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+    assert not any(one["member"] is None for one in shell("quarantine", "list", "0001")["records"])

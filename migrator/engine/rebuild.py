@@ -16,7 +16,7 @@ from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
 from migrator.engine.batches import BATCH_RECORDS, batched, key_batches
 from migrator.engine.compare import compare
 from migrator.engine.compare_members import by_batch
-from migrator.engine.copy import KeyJob, reject_too_large
+from migrator.engine.copy import KeyJob, foreign_type, reject_too_large
 from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded
 from migrator.engine.judge import Verdict, judge_keys
@@ -135,7 +135,11 @@ def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:
     if not accepted:
         return
     kind, retired = family.kinds["old"], family.retired(pair)
-    anew = not run.client.one(pair.old, "EXISTS", pair.old)
+    is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
+    if is_type not in (kind, "none"):
+        run.quarantine.reject(pair, None, foreign_type(is_type), is_type)
+        return
+    anew = is_type == "none"
     for line in dump.collection(run.client, run.client.db, kind, retired, pair.key.raw):
         members = {name: member_to_wire(kind, v) for name, v in line_members(family, line) if name in accepted}
         words: list[tuple[Arg, ...]] = [
