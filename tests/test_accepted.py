@@ -9,7 +9,19 @@ from migrator.engine import commands, decide, rebuild
 from migrator.engine import put as engine_put
 from migrator.models import show
 from migrator.snapshot import backup
-from tests.support import KEYS, MEMBERS, SAME_NAME, Shell, Tool, all_keys, failover_after, own_keys, picture, put, tool_for
+from tests.support import (
+    KEYS,
+    MEMBERS,
+    SAME_NAME,
+    Shell,
+    Tool,
+    all_keys,
+    failover_after,
+    own_keys,
+    picture,
+    put,
+    tool_for,
+)
 
 TEXT, TIMES, SORTED = b"{t}:text:", b"{t}:times:a", b"{t}:sorted:a"
 
@@ -216,3 +228,51 @@ def test_a_key_of_another_type_under_the_name_of_accepted_members_is_listed_on_t
     shell(*words)
     assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
     assert not any(one["member"] is None for one in shell("quarantine", "list", "0001")["records"])
+
+
+def test_what_nothing_tells_of_any_more_comes_back_all_the_same_and_is_listed(tool):
+    without_ledger(tool).rollback(exit=32)
+    assert [one.key for one in decide.quarantine_list(tool.session(), "0001").records] == ["{t}:text:x"]
+    accept_all(tool)
+    assert tool.rollback(to="pending") == "pending"
+    assert tool.place.raw.mget(TEXT + b"x", TEXT + b"y") == [b"bad old", b"fine"]
+    assert own_keys(tool.place) == set()
+
+
+def test_and_so_does_a_member_of_which_nothing_tells(maps):
+    without_ledger(maps).rollback(exit=32)
+    assert [one.member for one in decide.quarantine_list(maps.session(), "0001").records] == ["x"]
+    accept_all(maps)
+    assert maps.rollback(to="pending") == "pending"
+    assert maps.place.raw.hgetall(TIMES) == {b"x": b"garbage", b"y": b"1", b"z": b"2"}
+    assert own_keys(maps.place) == set()
+
+
+def reverting(tool: Tool) -> None:
+    with tool.run() as run:
+        run.change("reverting", rolled_back=True, swept=False)
+
+
+def test_what_was_mended_and_then_deleted_after_a_second_contract_does_not_come_back(tool):
+    """Its acceptance, which was of other bytes, is still in the list."""
+    reverting(tool)
+    records = adapter(tool)
+    records.put({b"id": b"x", b"text": b"FRESH"}, id="x")
+    assert tool.rollback() == "switched"
+    tool.apply("0001", through="contract")
+    records.delete(id="x")
+    assert tool.rollback() == "switched"
+    assert tool.place.raw.exists(TEXT + b"x") == 0
+    assert tool.verify().complete
+
+
+def test_nor_does_such_a_member(maps):
+    reverting(maps)
+    members = Members(maps.place.raw, maps.session().modules.find("0001"))
+    members.set(b"x", 77.0, name="a")
+    assert maps.rollback() == "switched"
+    maps.apply("0001", through="contract")
+    members.remove(b"x", name="a")
+    assert maps.rollback() == "switched"
+    assert maps.place.raw.hgetall(TIMES) == {b"y": b"1", b"z": b"2"}
+    assert maps.verify().complete

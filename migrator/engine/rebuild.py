@@ -19,7 +19,7 @@ from migrator.engine.compare_members import by_batch
 from migrator.engine.copy import KeyJob, foreign_type, reject_too_large
 from migrator.engine.copy_members import MemberJob
 from migrator.engine.guarded import guarded
-from migrator.engine.judge import Verdict, judge_keys
+from migrator.engine.judge import Verdict, judge_keys, judge_members, read_old
 from migrator.engine.lasting import lasting
 from migrator.engine.mend import (
     by_inverse,
@@ -38,10 +38,11 @@ from migrator.engine.walk import Place, Progress, Step, Visit, Walk
 from migrator.errors import DifferencesError, QuarantineError, Unmappable
 from migrator.models import FAULTS, number_of
 from migrator.moves.family import Family, Member, Pair
-from migrator.moves.values import from_items, member_from_wire, member_to_wire, to_items
+from migrator.moves.values import digest, from_items, member_from_wire, member_to_wire, to_items
 from migrator.snapshot import backup
 from migrator.snapshot.ndjson import Line
 
+_UNMAPPABLE: tuple[Verdict, ...] = ("accepted", "unreadable")
 _BY_INVERSE: tuple[Verdict, ...] = ("extra", "different", "ttl_drift")  # what the inverse may mend
 
 
@@ -51,7 +52,7 @@ def rebuild(run: Run, saved: Path | None) -> None:
     lasting(run, lambda: _from_what_is_kept(run, saved))
     for number, family in enumerate(run.families):
         _from_inverse(run, family, number)
-    # Only now, when what adapters wrote since is in place; and for good, before what is set aside goes.
+    # Only now, when what adapters wrote since is in place; and for good, before what is still set aside is removed.
     lasting(run, lambda: _accepted_back(run))
     counts = compare(run, Outcome(), "compare-back")
     if any(counts[fault] for fault in (*_BY_INVERSE, "unreadable")):
@@ -114,7 +115,8 @@ def _revive(run: Run, family: Family, pairs: Sequence[Pair], *, accepted: bool) 
 
 
 def _accepted_back(run: Run) -> None:
-    """What was accepted as it is has its own name again, unless something newer has it."""
+    """What cannot be mapped has its own name again, unless something newer has it. It was accepted as it is when it was
+    set aside; where nothing tells of that any more it is listed."""
     for number, family in enumerate(run.families):
 
         def step(visit: Visit, family: Family = family) -> Iterator[Progress]:
@@ -123,17 +125,22 @@ def _accepted_back(run: Run) -> None:
                 for pair in pairs:
                     _accepted_members_back(run, family, pair)
             else:
-                accepted = [pair for pair in pairs if run.quarantine.accepted_key(pair.key.raw)]
-                _revive(run, family, accepted, accepted=True)
+                exists = run.client.each("EXISTS", [pair.old for pair in pairs])
+                absent = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
+                judged = judge_keys(run, family, [_aside(family, pair) for pair in absent])
+                lasting = [p for p, d in zip(absent, judged, strict=True) if d.verdict in _UNMAPPABLE]
+                _revive(run, family, lasting, accepted=True)
             yield Progress({"scanned": len(pairs)})
 
         Walk(run, f"accepted-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
 
 
+def _aside(family: Family, pair: Pair) -> Pair:
+    """The record as contract set it aside."""
+    return Pair(pair.key, family.retired(pair), pair.new)
+
+
 def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:
-    accepted = run.quarantine.accepted_members(pair.key.raw)
-    if not accepted:
-        return
     kind, retired = family.kinds["old"], family.retired(pair)
     is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
     if is_type not in (kind, "none"):
@@ -141,19 +148,36 @@ def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:
         return
     anew = is_type == "none"
     for line in dump.collection(run.client, run.client.db, kind, retired, pair.key.raw):
-        members = {name: member_to_wire(kind, v) for name, v in line_members(family, line) if name in accepted}
-        words: list[tuple[Arg, ...]] = [
-            {"hash": ("HSETNX", pair.old, name, wire), "set": ("SADD", pair.old, name),
-             "zset": ("ZADD", pair.old, "NX", wire, name)}[kind]
-            for name, wire in members.items()
-        ]  # fmt: skip
-        if words and anew and line.expires_at is not None:
-            words.insert(1, ("PEXPIREAT", pair.old, line.expires_at))  # in one step with what makes the collection
-        if words and kind == "hash":
-            words += _field_expiries(run, pair.old, retired, members)
-        if words:
-            guarded(run, run.guard("reverting"), words)
-            anew = False
+        found = line_members(family, line)
+        for start in range(0, len(found), PAGE_MEMBERS):
+            members = _accepted_members(run, family, pair, found[start : start + PAGE_MEMBERS])
+            words: list[tuple[Arg, ...]] = [
+                {"hash": ("HSETNX", pair.old, name, wire), "set": ("SADD", pair.old, name),
+                 "zset": ("ZADD", pair.old, "NX", wire, name)}[kind]
+                for name, wire in members.items()
+            ]  # fmt: skip
+            if words and anew and line.expires_at is not None:
+                words.insert(1, ("PEXPIREAT", pair.old, line.expires_at))  # in one step with what makes the collection
+            if words and kind == "hash":
+                words += _field_expiries(run, pair.old, retired, members)
+            if words:
+                guarded(run, run.guard("reverting"), words)
+                anew = False
+
+
+def _accepted_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> dict[bytes, bytes]:
+    """Of members that were set aside, those without one of that name that cannot be mapped, or were accepted as they
+    are."""
+    there = {name for name, _ in read_old(run, family, pair, [name for name, _ in members])}
+    absent = [(name, value) for name, value in members if name not in there]
+    judged = judge_members(run, family, _aside(family, pair), absent) if absent else []
+    unmappable = {d.member for d in judged if d.verdict in _UNMAPPABLE}
+    wires = {name: member_to_wire(family.kinds["old"], value) for name, value in absent}
+    return {
+        name: wire
+        for name, wire in wires.items()
+        if name in unmappable or run.quarantine.is_accepted(pair, name, digest([wire]))
+    }
 
 
 def _field_expiries(run: Run, key: bytes, retired: bytes, members: Mapping[bytes, bytes]) -> Iterator[tuple[Arg, ...]]:
