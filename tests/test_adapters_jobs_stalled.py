@@ -146,6 +146,20 @@ def test_a_job_that_keeps_changing_is_told_as_retry(client, jobs, raw, monkeypat
 
 
 @CROSSED
+def test_a_process_that_was_stopped_between_the_steps_tries_again_though_its_patience_is_over(
+    client, jobs, raw, monkeypatch
+):
+    jobs.create(guid(1), "n")
+    now = 0.0
+    monkeypatch.setattr(core, "Patience", lambda: Patience(clock=lambda: now))
+    held = Paused(jobs, jobs._core.do(guid(1).encode(), rules.update({b"Name": b"late"}, 1)))
+    held.step()
+    now = 60.0
+    client.raw.set(raw.key(guid(1)), (raw.text(guid(1)) or b"") + b" ")
+    assert held.rest().job.name == "late"
+
+
+@CROSSED
 @WAYS
 def test_a_job_deleted_while_a_batch_of_the_backfill_is_held_stays_deleted(tool, jobs, raw, quick, monkeypatch):
     for number in (1, 2, 3):

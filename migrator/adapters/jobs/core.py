@@ -34,6 +34,7 @@ from migrator.records.job.edit import edit_job
 from migrator.records.scores import format_score
 
 _STUCK_PAGE = 100
+_TRIES = 3
 _NOT_RUNNING = (Code.JOB_NOT_FOUND, Code.WRONG_STATUS)
 _GONE = tuple(code.value for code in _NOT_RUNNING)  # from the index of those in progress
 _CODES = {b"none": Code.JOB_NOT_FOUND, b"exists": Code.JOB_CREATE_FAILED, b"unmoved": Code.UNMOVED}
@@ -100,8 +101,9 @@ class JobsCore:
 
     def do(self, id: bytes, operation: Operation) -> Steps[Done | NotDone]:
         """One operation on one job, again while the job or the phase changes in the middle."""
-        pair, patience = self.pair(id), Patience()
+        pair, patience, tries = self.pair(id), Patience(), 0
         while True:
+            tries += 1
             answer = yield from self.ask((pair,), "adapter_jobs_do", (id, *operation.args()), writes=True)
             micros, word, *more = answer.rest
             if word == b"done":
@@ -111,9 +113,12 @@ class JobsCore:
             if word != b"read":
                 return NotDone(Code(word.decode()), answer.epoch)
             done = yield from self._second(pair, answer.epoch, operation, int(micros), more)
-            if done.__class__ is Done or cast(NotDone, done).code is not Code.RETRY or patience.spent:
+            if done.__class__ is Done or cast(NotDone, done).code is not Code.RETRY:
                 return done
-            yield from patience.wait("the job or the phase is changing")
+            if not patience.spent:
+                yield from patience.wait("the job or the phase is changing")
+            elif tries >= _TRIES:  # not the first time: a process that was stopped for so long has only begun
+                return done
 
     def _second(
         self, pair: Pair, epoch: int, operation: Operation, micros: int, more: Sequence[Any]
