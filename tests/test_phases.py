@@ -189,7 +189,7 @@ def test_a_resumed_way_back_insists_on_the_backup(tool, monkeypatch, tmp_path):
         with pytest.raises(Crash):
             tool.rollback()
     right, tool.backup = tool.backup, tmp_path / "another"
-    with pytest.raises(UsageError, match="no backup in"):
+    with pytest.raises(UsageError, match="another has none"):
         tool.rollback()
     assert tool.phase() == "reverting"
     tool.backup = right

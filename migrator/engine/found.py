@@ -68,8 +68,8 @@ def _from_markers(
         )
     entry, earlier = known or fresh, known if known and known.phase in _CONTRACT_BEGUN else None
     swept = phase == "contracted" and not named
-    # Only where the step into `pending` is not over, all of it is there still: the end of a removal has a later epoch.
-    left = {state[0] for state in others if state[1] == epoch - 1} - {"pending"} if phase == "pending" else set[Phase]()
+    # Where the step into `pending` is not over, all of it is there still: the end of a removal has a later epoch.
+    left = {state[0] for state in others if (phase, state[1]) == ("pending", epoch - 1)} & {*_COPYING, "closed"}
     entry = entry.model_copy(update={
         "phase": phase, "epoch": epoch, "intent": None, "comparison": None, "swept": swept,
         "mapping": checksum or (entry.mapping if entry.phase != "pending" else "") or module.checksum,
