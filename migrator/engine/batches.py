@@ -9,13 +9,12 @@ from migrator.client import Client
 from migrator.engine.run import Run
 from migrator.keys import Kind
 from migrator.moves.family import Family, Pair, Side
-from migrator.moves.values import MAX_ELEMENTS, count_each
+from migrator.moves.values import MAX_ELEMENTS, weigh_each
 
 MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
 LEAST_RECORDS = 10
-_ELEMENT = 128  # bytes that an element counts at least: what small ones cost a script is their number
 
 T = TypeVar("T")
 
@@ -73,13 +72,6 @@ def whole() -> tuple[int, int]:
 
 def sizes(client: Client, kind: Kind, names: Sequence[bytes]) -> list[int]:
     """What each key counts, in bytes; 0 for what is gone or of another type. One of too many elements is too large."""
-    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(client, kind, names)]
-    if kind == "string":
-        return counts
-    # Where it may not be asked, the number of elements has to do.
-    memory = client.each("MEMORY USAGE", names, "SAMPLES", 5)
-    found = [reply if isinstance(reply, int) else 0 for reply in memory]
     return [
-        MAX_BYTES + 1 if count > MAX_ELEMENTS else max(size, count * _ELEMENT)
-        for size, count in zip(found, counts, strict=True)
+        MAX_BYTES + 1 if elements > MAX_ELEMENTS else weight for elements, weight in weigh_each(client, kind, names)
     ]

@@ -17,6 +17,7 @@ MemberValue = Any  # bytes (hash), float (zset) or None (set)
 
 # Of one key of a KeyMove: so many take a script that compares them 20 to 50 ms.
 MAX_ELEMENTS = 20_000
+_ELEMENT = 128  # bytes that an element counts at least: what small ones cost is their number
 
 _READ: dict[Kind, tuple[str, tuple[Arg, ...]]] = {
     "string": ("GET", ()),
@@ -58,6 +59,17 @@ def count_words(kind: Kind, key: bytes) -> tuple[Arg, ...]:
 def count_each(client: Client, kind: Kind, keys: Sequence[bytes]) -> list[Reply]:
     """The replies to that command for each of many keys."""
     return client.each(_COUNT[kind], keys)
+
+
+def weigh_each(client: Client, kind: Kind, keys: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Of each key how many elements it has, a string 1, and what it counts, in bytes: 0 for what is gone or of another
+    type. Where the server may not be asked for its memory, the number of elements has to do."""
+    counts = [reply if isinstance(reply, int) else 0 for reply in count_each(client, kind, keys)]
+    if kind == "string":
+        return [(1, count) for count in counts]
+    memory = client.each("MEMORY USAGE", keys, "SAMPLES", 5)
+    found = [reply if isinstance(reply, int) else 0 for reply in memory]
+    return [(count, max(size, count * _ELEMENT)) for size, count in zip(found, counts, strict=True)]
 
 
 def scan_words(kind: Kind, key: bytes, cursor: int, count: int) -> tuple[Arg, ...]:

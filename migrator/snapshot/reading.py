@@ -1,35 +1,57 @@
 """Reads whole records while an application goes on writing: small ones many at a time, large ones a page at a time.
 
-A key is read as it is at one moment only if it is small. Of one that changes while its pages are read, what is in the
-file is between before and after; but a list or a long string, whose pages would not fit together, is watched, and read
-again if it was written meanwhile: at last in one piece, if it is not too long for that.
+A key is read as it is at one moment only if it is small, by number and by bytes. Of one that changes while its pages
+are read, what is in the file is between before and after; but a list or a long string, whose pages would not fit
+together, is watched, and read again if it was written meanwhile: at last in one piece, if it is not too long for that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import cast
+from itertools import starmap
+from typing import NamedTuple, cast
 
 from migrator.client import Arg, Command, Node, Reply, ResponseError, checked, slot_moved
 from migrator.errors import RefusedError
 from migrator.keys import KINDS, Kind
-from migrator.moves.values import count_words, read_words, scan_words
+from migrator.moves.values import count_words, read_words, scan_words, weigh_each
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.places import Places
 from migrator.snapshot.streams import stream_parts
 
 PAGE = 1000  # members
-LARGE = 16 * 1024 * 1024  # bytes of a string: no longer one is a record of a move
-SLICE = 4 * 1024 * 1024
+LARGE = 16 * 1024 * 1024  # bytes of a string, or of a list without rest: no larger one is a record of a move
+SLICE = 4 * 1024 * 1024  # of a string; a collection of more is read in pages
 RESTLESS = 10 * PAGE  # elements of a list that is written again and again: no more are read by one command
-_TOGETHER = 4096  # cost of what is read in one go: a member, or 1 kB of a string
+_TOGETHER = 2 * 1024 * 1024  # bytes of what is read in one go: the server holds all those replies for us
 _ATTEMPTS = 3
 _CHANGED = ("WRONGTYPE", "NOGROUP", "ERR no such key")
 
 
 class ChangedError(Exception):
     """The key is gone, or another one, or in another process, while its pages are read."""
+
+
+class _Size(NamedTuple):
+    """Of a key; a string is one element."""
+
+    elements: int
+    bytes: int
+
+    @property
+    def page(self) -> int:
+        """How many elements are read by one command."""
+        return max(1, min(PAGE, self.elements * _TOGETHER // max(1, self.bytes)))
+
+
+def _at_once(type: str, size: _Size, *, last: bool) -> bool:
+    """Whether a key is read whole; `last`: there is no other way to have all of it as it is at one moment."""
+    if type == "string":
+        return size.bytes <= LARGE
+    if type == "list" and last:
+        return size.elements <= RESTLESS and size.bytes <= LARGE
+    return size.elements <= PAGE and size.bytes <= SLICE
 
 
 class Reading:
@@ -57,32 +79,30 @@ class Reading:
 
     def _once(self, keys: Sequence[bytes], *, last: bool) -> Iterator[Line]:
         """Leaves in `_again` those that were not what they had been a moment before."""
-        most = {"string": LARGE, "list": RESTLESS if last else PAGE}
         small: list[tuple[bytes, Kind]] = []
-        cost = 0
+        together = 0
         for key, type, size in self._sized(keys):
-            if type == "stream" or size > most.get(type, PAGE):
+            if type == "stream" or not _at_once(type, size, last=last):
                 yield from self._paged(key, type, size)
                 continue
-            price = 1 + (size >> 10 if type == "string" else size)
-            if small and cost + price > _TOGETHER:
+            if small and together + size.bytes > _TOGETHER:
                 yield from self._small(small)
-                small, cost = [], 0
+                small, together = [], 0
             small.append((key, cast(Kind, type)))
-            cost += price
+            together += size.bytes
         yield from self._small(small)
 
-    def _sized(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, str, int]]:
-        """Keys with their types and sizes, of a stream 0."""
+    def _sized(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, str, _Size]]:
+        """Keys with their types and sizes. What is another one by now has none: it is read, and found changed, then."""
         replies = self._client.each("TYPE", keys)
         types = [checked(reply).decode() for reply in replies]
-        known = [(key, type) for key, type in zip(keys, types, strict=True) if type in KINDS]
-        sizes = self._client.run([Command(key, count_words(cast(Kind, type), key)) for key, type in known])
-        size_of = dict(zip((key for key, _ in known), sizes, strict=True))
+        size_of: dict[bytes, _Size] = {}
+        for kind in KINDS:
+            some = [key for key, type in zip(keys, types, strict=True) if type == kind]
+            size_of.update(zip(some, starmap(_Size, weigh_each(self._client, kind, some)), strict=True))
         for key, type in zip(keys, types, strict=True):
             if type in KINDS or type == "stream":
-                size = size_of.get(key, 0)
-                yield key, type, 0 if isinstance(size, ResponseError) else size  # read, and found changed, then
+                yield key, type, size_of.get(key, _Size(0, 0))
             elif type == "none":
                 self.vanished += 1
             else:
@@ -135,11 +155,11 @@ class Reading:
             found.setdefault(key, {}).update(zip(some, times, strict=True))
         return found
 
-    def _paged(self, key: bytes, type: str, size: int) -> Iterator[Line]:
+    def _paged(self, key: bytes, type: str, size: _Size) -> Iterator[Line]:
         part = 0
         try:
             watch = self._watch(key) if type in ("string", "list") else None
-            for line in self._parts(key, type):
+            for line in self._parts(key, type, size.page):
                 yield line
                 part += 1
             if watch is not None:
@@ -148,7 +168,7 @@ class Reading:
                 now = self._size(key, cast(Kind, type))
                 if now == 0:
                     raise ChangedError
-                self.changed += now != size
+                self.changed += now != size.elements
             self.kept += part > 0
             self.vanished += part == 0
         except ChangedError:
@@ -170,7 +190,7 @@ class Reading:
         if _settled(ended) is None or node.links.made != connection:
             raise ChangedError
 
-    def _parts(self, key: bytes, type: str) -> Iterator[Line]:
+    def _parts(self, key: bytes, type: str, page: int) -> Iterator[Line]:
         expires = _expires(self._client.run([Command(key, words) for words in self._expiry_words(key)]))
         if expires is None:
             raise ChangedError
@@ -180,13 +200,13 @@ class Reading:
                 yield Line(self._db, key, "stream", at, [], part, {}, stream)
             return
         kind = cast(Kind, type)
-        for part, items in enumerate(self._pages(key, kind)):
+        for part, items in enumerate(self._pages(key, kind, page)):
             times = self._field_times({key: items}).get(key, {}) if kind == "hash" else {}
             yield self._line(key, kind, expires, items, part, times)
 
-    def _pages(self, key: bytes, kind: Kind) -> Iterator[list[bytes]]:
+    def _pages(self, key: bytes, kind: Kind, page: int) -> Iterator[list[bytes]]:
         if kind in ("string", "list"):
-            width, word = (SLICE, "GETRANGE") if kind == "string" else (PAGE, "LRANGE")
+            width, word = (SLICE, "GETRANGE") if kind == "string" else (page, "LRANGE")
             start = 0
             while items := self._ask(key, (word, key, start, start + width - 1))[0]:
                 yield [items] if kind == "string" else items
@@ -194,7 +214,7 @@ class Reading:
             return
         node, process, cursor = self._client.node_of(key), "", b""
         while cursor != b"0":
-            info, answer = self._client.on_node(node, ("INFO", "server"), scan_words(kind, key, int(cursor or 0), PAGE))
+            info, answer = self._client.on_node(node, ("INFO", "server"), scan_words(kind, key, int(cursor or 0), page))
             if process not in ("", self._client.process(info)) or _is_other(answer):
                 raise ChangedError
             process = self._client.process(info)
