@@ -31,6 +31,7 @@ from tests.support import (
     tool_for,
     write,
 )
+from tests.test_names_of_members import BY_INVERSE, BY_ORIGIN
 from tests.trial import MAP, NOWHERE, TICKS, job_key, jobs, written
 
 
@@ -230,6 +231,20 @@ def test_a_member_that_is_lost_extra_or_different_is_named(server, two, tmp_path
         "{t}:times:x z": "extra: nobody wrote it",
         "{t}:times:y": "extra: the old record is still there after contract",
         "{t}:times:y bad": "lost: a record that cannot be mapped: it is gone",
+    }
+
+
+@pytest.mark.parametrize("source", [BY_ORIGIN, BY_INVERSE], ids=["by origin", "by inverse"])
+def test_a_new_member_of_a_value_that_no_old_one_has_is_named(server, two, tmp_path, source):
+    tool = tool_for(server, tmp_path, source)
+    put_both(two, server, b"{t}:fields:a", {b"f": b"1", b"g": b"1"})
+    contracted(server, tool, accepted=False)
+    assert judged(two, tool.directory) == {}
+
+    server.raw.sadd("{t}:pairs:a", "f=9", "x=1")
+    assert judged(two, tool.directory) == {
+        "{t}:fields:a f=9": "extra: the old member it comes from becomes another one",
+        "{t}:fields:a x=1": "extra: nobody wrote it",
     }
 
 

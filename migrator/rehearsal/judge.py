@@ -35,6 +35,7 @@ from migrator.rehearsal.writers import Told
 _PAGE = 500
 _LOST, _EXTRA, _DIFFERENT = "lost", "extra", "different"
 _ASIDE = "a record that cannot be mapped: "
+_STRAY = "the old member it comes from becomes another one"
 _ADOPTED = "in the backup of what was there before: "
 
 
@@ -317,7 +318,7 @@ class Judge:
     def _members_aside(self, family: Family, pair: Pair, members: Sequence[Member]) -> None:
         """Such members alone lie under a name of the tool's own."""
         kind, retired, names = family.kinds["old"], family.retired(pair), [name for name, _ in members]
-        for (name, value), (there, got) in zip(members, self._ask(kind, retired, names), strict=True):
+        for (name, value), (there, got) in zip(members, self._ask(self._after, kind, retired, names), strict=True):
             if not there:
                 self.differ(pair.old, name, _LOST, f"{_ASIDE}it is gone")
             elif got != value:
@@ -328,11 +329,11 @@ class Judge:
                 if before != after != -2:  # -2: it is not there
                     self.differ(pair.old, name, _DIFFERENT, f"{_ASIDE}its expiry is another one")
 
-    def _ask(self, kind: Any, key: bytes, names: Sequence[bytes]) -> list[tuple[bool, Any]]:
-        """Of each member whether it is there now, and its value."""
+    def _ask(self, client: Client, kind: Any, key: bytes, names: Sequence[bytes]) -> list[tuple[bool, Any]]:
+        """Of each member whether it is there, and its value."""
         if not names:
             return []
-        reply = self._after.run_one(key, *ask_words(kind, key, names))
+        reply = client.run_one(key, *ask_words(kind, key, names))
         if isinstance(reply, ResponseError):
             return [(False, None)] * len(names)
         if kind == "set":
@@ -340,7 +341,7 @@ class Judge:
         return [(got is not None, None if got is None else member_from_wire(kind, got)) for got in reply]
 
     def _compare_members(self, family: Family, pair: Pair, wanted: Sequence[Member], why: str) -> None:
-        found = self._ask(family.kinds["new"], pair.new, [name for name, _ in wanted])
+        found = self._ask(self._after, family.kinds["new"], pair.new, [name for name, _ in wanted])
         for (name, value), (there, got) in zip(wanted, found, strict=True):
             if not there:
                 self.differ(pair.old, name, _LOST, "a member that has to be there is gone")
@@ -362,7 +363,7 @@ class Judge:
             if one.items is not None:
                 there.append((name, member_from_wire(kind, base64.b64decode(one.items[0]))))
                 continue
-            if self._ask(kind, pair.new, [name])[0][0]:
+            if self._ask(self._after, kind, pair.new, [name])[0][0]:
                 self.differ(pair.old, name, _EXTRA, "it was removed, which was acknowledged, and is there")
         for start in range(0, len(there), _PAGE):
             why = "it is not what the last acknowledged write left"
@@ -381,15 +382,16 @@ class Judge:
                     self._unknown(family, pair, [member for member in members if member[0] not in mine])
 
     def _unknown(self, family: Family, pair: Pair, members: Sequence[Member]) -> None:
-        """Members that no writer knows: those that the snapshot does not know either are nobody's."""
+        """Members that no writer knows: those that no member of the snapshot becomes either are nobody's."""
         if not members:
             return
-        words = ask_words(family.kinds["old"], pair.old, family.origins(pair, members))
-        reply = self._before.run_one(pair.old, *words)
-        known = [None] * len(members) if isinstance(reply, ResponseError) else reply
-        for (name, _), was in zip(members, known, strict=True):
-            if was in (None, 0):
-                self.differ(pair.old, name, _EXTRA, "nobody wrote it")
+        origins = family.origins(pair, members)
+        found = self._ask(self._before, family.kinds["old"], pair.old, origins)
+        olds = [(origin, value) if there else None for origin, (there, value) in zip(origins, found, strict=True)]
+        names = [name for name, _ in members]
+        for name, old, stray in zip(names, olds, family.strays(pair, names, olds), strict=True):
+            if stray:
+                self.differ(pair.old, name, _EXTRA, "nobody wrote it" if old is None else _STRAY)
 
 
 def _pages(client: Client, kind: Any, key: bytes) -> Iterator[list[Member]]:
