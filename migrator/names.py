@@ -17,6 +17,7 @@ _OWN = (  # what stands for ID is the name of a migration's file
     rb"|(marker|adopted):ID:\{\d+\}|(aside):ID:\{.+)"
 )
 _ID = rb"\d{4}_[a-z0-9_]+"
+_BESIDE = re.compile(rb"(staged|old):([^:{]+):\{")
 
 
 class Beside:
@@ -117,3 +118,12 @@ class Names:
     def beside(self, role: str, id: str) -> Beside:
         """The slot-mates of keys in a role: `staged`, `old` or `aside`."""
         return Beside(f"{self.namespace}:{role}:{id}:{{".encode())
+
+    def stands_beside(self, key: bytes) -> tuple[str, bytes] | None:
+        """Of a record that is staged or retired, which of these it is (`staged`, `old`) and whose slot-mate."""
+        found = _BESIDE.match(key, len(self.prefix)) if key.startswith(self.prefix) else None
+        if found is None:
+            return None
+        role = found[1].decode()
+        record = self.beside(role, found[2].decode()).key(key)
+        return None if record is None else (role, record)

@@ -17,7 +17,7 @@ from migrator.rehearsal.division import Shares, divided, evenly
 from migrator.rehearsal.expected import unexpected
 from migrator.snapshot.ndjson import Line, encode
 from tests.records import Records, job
-from tests.support import KEYS, MEMBERS, guid, modules_of, shipped, write
+from tests.support import KEYS, MEMBERS, Tool, guid, modules_of, put, shipped, write
 from tests.support import job as text_of
 from tests.trial import MAP, TICKS, Tried, job_key, jobs, written
 
@@ -39,6 +39,27 @@ def test_shares_give_the_report_of_the_whole(tmp_path):
         )  # fmt: skip
     assert (whole.loaded.records, whole.rejected, shared.rejected) == (len(records), 8, 8)
     assert [one.reached for one in shared.migrations] == ["contracted"] * 2
+
+
+def test_what_is_staged_or_set_aside_is_in_the_share_of_its_record(server, tmp_path):
+    for n in range(12):
+        put(server, job_key(n), text_of(guid(n)))
+    put(server, job_key(20), b"{")
+    tool = Tool(server, shipped(tmp_path / "m"), tmp_path / "b")
+    tool.apply("0001", exit=32)
+    tried = Tried(tool.directory, tmp_path / "s.ndjson")
+    tried.shell("quarantine", "accept", "0001", "--all", url=server.url)
+    tool.apply("0001", through="switch")
+    tried.shell("snapshot", "take", tried.snapshot, url=server.url)
+    whole, shared = (tried("--processes", number, exit=32) for number in ("1", "3"))
+    assert (whole["differing"], shared["differing"], shared["stopped"]) == (0, 0, [])
+    assert shared["loaded"] == whole["loaded"]
+
+    shares = Shares(modules_of(tool.directory), NAMES, evenly(16))
+    for key in map(job_key, range(12)):
+        beside = (NAMES.beside(role, "0001_jobs_to_hashes").name(key, lambda _: b"0") for role in ("staged", "old"))
+        assert {shares.of(name) for name in beside} == {shares.of(key)}
+    assert shares.of(b"migrator:marker:0001_jobs_to_hashes:{0}") == range(16)
 
 
 def test_what_one_share_raises_is_raised(tmp_path):

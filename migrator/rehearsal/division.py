@@ -15,8 +15,7 @@ from migrator.models import Frozen
 from migrator.moves import KeyMove
 from migrator.moves.family import Family, OneSlot
 from migrator.moves.loader import Modules
-from migrator.names import Names
-from migrator.rehearsal.scratch import is_ours
+from migrator.names import CLAIMS, Names
 from migrator.snapshot.files import SnapshotFile
 from migrator.snapshot.ndjson import head
 
@@ -73,10 +72,13 @@ class Shares:
         return range(share, share + 1)
 
     def everywhere(self, key: bytes) -> bool:
-        return is_ours(self._names, key) or key in self._indexes
+        """What is staged or retired is not: it is somebody's record."""
+        return key == CLAIMS or bool(self._names.role(key)) or key in self._indexes
 
     def root(self, key: bytes) -> bytes:
         """The first name of a record: that of the old shape, and of the migration before where that one made it."""
+        if (beside := self._names.stands_beside(key)) is not None:
+            _, key = beside
         for family in reversed(self._families):
             if not family.same_name and (pair := family.from_new(key)) is not None:
                 key = pair.old

@@ -18,7 +18,6 @@ _OPEN = re.compile(
     rf"(?P<guid>{GUID})|(?P<hex>\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b)|(?P<id>\b(?=\w*\d)(?=\w*[A-Za-z])\w{{16,}}\b)|(?P<n>\d+)",
     re.ASCII,
 )
-_BESIDE = re.compile(rb"(staged|old):([^:{]+):\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,12 @@ class Families:
         own = "claims" if key == CLAIMS else names.role(key)
         if own:
             return Found("(migrator)", key, own)
-        beside = _BESIDE.match(key, len(names.prefix)) if key.startswith(names.prefix) else None
-        record = names.beside(beside[1].decode(), beside[2].decode()).key(key) if beside else None
-        if beside is None or record is None:
+        beside = names.stands_beside(key)
+        if beside is None:
             return self._named(key) or self._unnamed(key)
+        role, record = beside
         inner = self._named(record) or self._unnamed(record)
-        return Found(f"{inner.label} ({beside[1].decode()})", inner.record, names_members=inner.names_members)
+        return Found(f"{inner.label} ({role})", inner.record, names_members=inner.names_members)
 
     def _named(self, key: bytes) -> Found | None:
         for keys, names_members in self._templates:
