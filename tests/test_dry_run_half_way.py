@@ -59,3 +59,22 @@ def test_both_shapes_agree_in_a_redacted_snapshot_from_the_middle(server, tmp_pa
     report = Tried(tool.directory, tmp_path / "s.ndjson")(exit=32)
     assert (report["differing"], report["stopped"]) == (0, [])
     assert [one["reached"] for one in report["migrations"]] == ["contracted"] * 2
+
+
+@pytest.mark.parametrize("redaction", [Redaction(), None], ids=["redacted", "plain"])
+@pytest.mark.parametrize("processes", ["1", "3"])
+def test_what_is_in_quarantine_half_way_is_counted_once(server, tmp_path, processes, redaction):
+    """Redacted, what was accepted there is listed again, and with it what is accepted here; the ledger is in each
+    share."""
+    for n in range(9):
+        put(server, b"{t}:times:%d" % n, {b"good": b"1", **({b"bad": b"soon"} if n < 3 else {})})
+    tool = tool_for(server, tmp_path, MEMBERS)
+    tool.apply(through="backfill")
+    if redaction is not None:
+        Shell(server, tool.directory)("quarantine", "accept", "0001", "{t}:times:0")
+    families = Families(NAMES, [module.migration for module in load(tool.directory).all])
+    taken(server, tmp_path / "s.ndjson", families, redaction=redaction)
+    report = Tried(tool.directory, tmp_path / "s.ndjson")("--processes", processes, exit=32)
+    assert (report["rejected"], report["differing"], report["stopped"]) == (3, 0, [])
+    [reason] = report["migrations"][0]["reasons"]
+    assert (reason["count"], reason["key"], reason["member"]) == (3, "{t}:times:0", "bad")

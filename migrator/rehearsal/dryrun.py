@@ -54,7 +54,7 @@ class _Tried:
     plan: MigrationPlan
     mapped: Mapped = field(default_factory=Mapped)
     rejected: Reasons = field(default_factory=Reasons)
-    listed: bool = False  # whether `rejected` is what the engine lists
+    listed: set[bytes] | None = None  # the addresses of `rejected`, once that is what the engine lists
     reached: str = ""  # the phase it is in
     furthest: str = ""  # the one it came to on the way there
     compared: int = 0
@@ -168,10 +168,14 @@ class Trial:
         records = self._scratch.session().reader(one.module).quarantine.items()
         listed = [(name, record.reason) for name, record in records if not record.accepted]
         if backup == _FIRST:
-            if not one.listed:
-                one.rejected, one.listed = Reasons(), True
+            if one.listed is None:
+                one.rejected, one.listed = Reasons(), set()
             for name, reason in listed:
-                one.rejected.add(reason, *parse_address(name))
+                key, member = parse_address(name)
+                # What was accepted is listed again where its value is another one, and the ledger is in each share.
+                if name not in one.listed and self._scratch.mine(key):
+                    one.listed.add(name)
+                    one.rejected.add(reason, key, member)
         if listed:
             decide.quarantine_accept(self._scratch.session(backup), one.module.id, everything=True)
         return bool(listed)

@@ -27,6 +27,7 @@ from migrator.rehearsal.databases import WHOLE
 from migrator.snapshot.embedded import EmbeddedServer, server_binary
 from migrator.snapshot.files import Mine
 from migrator.snapshot.load import is_rdb, load
+from migrator.snapshot.ndjson import Head
 from migrator.snapshot.places import Places
 
 PATIENCE = 10.0  # seconds
@@ -123,6 +124,11 @@ class Scratch:
 
     def ours(self, key: bytes) -> bool:
         return is_ours(self.source.names, key)
+
+    def mine(self, key: bytes) -> bool:
+        """Whether a record is in this share, where there are any."""
+        asked = self.source.mine
+        return asked is None or asked(Head(self.client.db, key, 0))
 
     def memory(self) -> int:
         """Bytes the server uses, 0 where it does not say."""
