@@ -118,6 +118,22 @@ def test_records_whose_time_has_passed_are_counted_and_not_loaded(server, tmp_pa
     assert server.raw.keys() == [b"k"]
 
 
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("between", [(), (string(b"k"),), tuple(string(b"k%d" % n) for n in range(600))])
+def test_a_key_whose_later_copy_has_expired_is_gone(server, tmp_path, replace, between):
+    """The earlier one was read before the key was given its expiry."""
+    lines = [Line(0, b"l", "list", None, [b"1"]), *between, Line(0, b"l", "list", 1, [b"1"])]
+    loaded = into(server, write(tmp_path / "file", *lines), replace=replace)
+    assert server.raw.exists("l") == 0
+    assert (server.raw.dbsize(), loaded.expired) == (len(between), 1)
+
+
+def test_a_key_that_has_expired_in_the_file_is_left_alone_where_another_one_is_there(server, tmp_path):
+    server.raw.set("k", "mine")
+    into(server, write(tmp_path / "file", string(b"a"), string(b"k", b"theirs", 1)), replace=True)
+    assert server.raw.get("k") == b"mine"
+
+
 def test_a_key_that_is_there_already_refuses_the_whole_file(server, tmp_path):
     server.raw.set("k", "mine")
     path = write(tmp_path / "file", string(b"a"), string(b"k", b"theirs"))

@@ -25,6 +25,7 @@ _BATCH_BYTES = 1 << 20
 _BATCH_KEYS = 500
 _NAMED = 3
 
+Place = tuple[int, bytes]  # a database and a key
 Sent = tuple[int, Command]  # a database and what is sent to it
 Tick = Callable[[int], None]  # so many records further; may raise, to stop
 
@@ -80,19 +81,21 @@ def load_lines(
 ) -> Loaded:
     """The same with lines from anywhere, which are gone through twice unless it is `empty`."""
     places = Places(client)
-    if not empty:
-        _check(file, places, replace=replace)
-    loading = _Loading(places)
+    passed = set[Place]() if empty else _check(file, places, replace=replace)
+    loading = _Loading(places, passed)
     for batch in _batches(file):
         loading.put(batch)
         tick(sum(line.part == 0 for line in batch))
     return loading.result()
 
 
-def _check(file: Iterable[Line], places: Places, *, replace: bool) -> None:
-    """Reads it all. Raises before anything is written."""
+def _check(file: Iterable[Line], places: Places, *, replace: bool) -> set[Place]:
+    """Reads it all. Raises before anything is written. Returns what the file does not load, as its time has passed, and
+    somebody else may have there: nothing unless it is to `replace`."""
     clashes, there, timed = 0, list[bytes](), b""
+    passed, now = set[Place](), places.now()
     for batch in _batches(file):
+        passed.update((line.db, line.key) for line in batch if replace and _expired(line, now))
         for db in {line.db for line in batch}:
             keys = [line.key for line in batch if line.db == db and line.part == 0]
             client = places.of(db)
@@ -111,6 +114,7 @@ def _check(file: Iterable[Line], places: Places, *, replace: bool) -> None:
             f"for instance {named}; nothing was loaded",
             next="load it into an empty database, or add --replace to overwrite what is there",
         )
+    return passed
 
 
 def _existing(client: Client, keys: list[bytes]) -> list[bytes]:
@@ -146,33 +150,48 @@ def weight(line: Line) -> int:
 
 
 class _Loading:
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    """`passed`: keys that are left alone where the file has nothing to load for them."""
+
+    def __init__(self, places: Places, passed: set[Place]) -> None:
+        self._places, self._passed = places, passed
         self._pieces = Pieces(counts_reads=places.knows("FUNCTION", "STATS"))
-        self._last: tuple[int, bytes] | None = None  # the record that was counted last
+        self._last: Place | None = None  # the record that was counted last
         self._records = self._expired = self._expired_fields = 0
 
     def put(self, batch: list[Line]) -> None:
         now = self._places.now()
-        for line in batch:
-            self._expired += line.part == 0 and _expired(line, now)
-        alive = [line for line in batch if not _expired(line, now)]
-        for line in alive:
-            self._count(line)
         first, second = list[Sent](), list[Sent]()
-        for line in alive:  # in the order of the file, whatever its databases
+        for line in batch:  # in the order of the file, whatever its databases
+            if _expired(line, now):
+                first += self._expire(line)
+                continue
+            self._count(line)
+            self._passed.discard((line.db, line.key))
             first += [(line.db, Command(line.key, words)) for words in self._pieces.words(line)]
             second += [(line.db, Command(line.key, words)) for words in self._pieces.afterwards(line)]
         for commands in (first, second):
             for db in dict.fromkeys(db for db, _ in commands):
                 self._send(db, [command for of, command in commands if of == db])
 
+    def _expire(self, line: Line) -> Iterator[Sent]:
+        """Of a key that stands in the file twice the earlier copy goes: it may have had no expiry yet."""
+        if line.part:
+            return
+        self._expired += 1
+        self._uncount(line)
+        if (line.db, line.key) not in self._passed:
+            yield line.db, Command(line.key, ("UNLINK", line.key))
+
     def _count(self, line: Line) -> None:
         if line.part:
             return
-        if not line.holds_nothing:
+        if line.holds_nothing:
+            self._uncount(line)
+        else:
             self._records, self._last = self._records + 1, (line.db, line.key)
-        elif self._last == (line.db, line.key):
+
+    def _uncount(self, line: Line) -> None:
+        if self._last == (line.db, line.key):
             self._records, self._last = self._records - 1, None
 
     def _send(self, db: int, commands: list[Command]) -> None:
