@@ -199,7 +199,8 @@ def test_a_signal_leaves_no_file(server, tmp_path, start_migrator, number):
     assert "stopped by" in err
 
 
-def test_a_load_that_was_stopped_says_how_to_go_on(shell, server, tmp_path, monkeypatch):
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_load_that_was_stopped_says_how_to_go_on(shell, server, tmp_path, monkeypatch, begun):
     from migrator.engine.observe import Stop
 
     for i in range(1200):
@@ -207,14 +208,14 @@ def test_a_load_that_was_stopped_says_how_to_go_on(shell, server, tmp_path, monk
     file = str(tmp_path / "f")
     shell("snapshot", "take", file)
     server.raw.flushall()
+    again = f"part of it is loaded; whole with: migrator snapshot load {file} --replace"
     with monkeypatch.context() as stopping:
-        stopping.setattr(Stop, "check", lambda self: _interrupt())
+        stopping.setattr(Stop, "check", lambda self: None if begun and not server.raw.dbsize() else _interrupt())
         told = shell("snapshot", "load", file, exit=130)["error"]
-        assert (told["code"], told["next"]) == (
-            "interrupted", f"part of it is loaded; whole with: migrator snapshot load {file} --replace"
-        )  # fmt: skip
-    assert 0 < server.raw.dbsize() < 1200
-    shell("snapshot", "load", file, "--replace")
+        expected = again if begun else "nothing was loaded; run the same command again"
+        assert (told["code"], told["next"]) == ("interrupted", expected)
+    assert (0 < server.raw.dbsize() < 1200) == begun
+    shell("snapshot", "load", file, *(["--replace"] if begun else []))
     assert server.raw.dbsize() == 1200
 
 

@@ -118,19 +118,14 @@ def load(
     from migrator.errors import InterruptedRunError
     from migrator.snapshot.load import load as put
 
+    begun: list[bool] = []
     try:
         with at_work(ctx.obj, "loading", writes=True) as (client, tick, _):
-            result = put(file, client, server=server, replace=replace, tick=tick)
+            result = put(file, client, server=server, replace=replace, tick=tick, begin=lambda: begun.append(True))
     except InterruptedRunError as stopped:
-        raise _half_loaded(stopped, file) from None
+        told = InterruptedRunError(stopped.signum, writes=False)
+        told.next = (f"part of it is loaded; whole with: migrator snapshot load {file} --replace" if begun
+                     else "nothing was loaded; run the same command again")  # fmt: skip
+        raise told from None
     show(result, ctx.obj)
     return 0
-
-
-def _half_loaded(stopped: Exception, file: Path) -> Exception:
-    from migrator.errors import InterruptedRunError
-
-    assert isinstance(stopped, InterruptedRunError)
-    told = InterruptedRunError(stopped.signum, writes=False)
-    told.next = f"part of it is loaded; whole with: migrator snapshot load {file} --replace"
-    return told

@@ -28,6 +28,7 @@ _NAMED = 3
 Place = tuple[int, bytes]  # a database and a key
 Sent = tuple[int, Command]  # a database and what is sent to it
 Tick = Callable[[int], None]  # so many records further; may raise, to stop
+Begin = Callable[[], None]  # what follows writes
 
 
 def load(
@@ -39,11 +40,13 @@ def load(
     empty: bool = False,
     mine: Mine | None = None,
     tick: Tick = lambda _: None,
+    begin: Begin = lambda: None,
 ) -> Loaded:
     """Loads a snapshot or an RDB file into the databases behind a client, which nobody else may write to meanwhile.
 
     `server` is a program that reads the RDB file, in the place of those at hand. `empty`: nothing is there, and all of
     it is thrown away if this raises; then the file is read once only. `mine`: of a snapshot, only these lines.
+    `begin` is called before the first write.
 
     Does not flush. Raises RefusedError, before anything is written, where a key is there already (unless `replace`),
     or where the server lacks what the file needs: the database, an expiry of hash fields. Raises UsageError for a file
@@ -51,9 +54,9 @@ def load(
     """
     if not is_rdb(path):
         refuse_server(path, server)
-        return load_lines(SnapshotFile(path, mine), client, replace=replace, empty=empty, tick=tick)
+        return load_lines(SnapshotFile(path, mine), client, replace=replace, empty=empty, tick=tick, begin=begin)
     with opened(path, server) as content:
-        loaded = load_lines(content, client, replace=replace, empty=empty, tick=tick)
+        loaded = load_lines(content, client, replace=replace, empty=empty, tick=tick, begin=begin)
         told = content.report
     return loaded.model_copy(
         update={
@@ -78,10 +81,12 @@ def load_lines(
     replace: bool = False,
     empty: bool = False,
     tick: Tick = lambda _: None,
+    begin: Begin = lambda: None,
 ) -> Loaded:
     """The same with lines from anywhere, which are gone through twice unless it is `empty`."""
     places = Places(client)
-    passed = set[Place]() if empty else _check(file, places, replace=replace)
+    passed = set[Place]() if empty else _check(file, places, replace=replace, tick=tick)
+    begin()
     loading = _Loading(places, passed)
     for batch in _batches(file):
         loading.put(batch)
@@ -89,7 +94,7 @@ def load_lines(
     return loading.result()
 
 
-def _check(file: Iterable[Line], places: Places, *, replace: bool) -> set[Place]:
+def _check(file: Iterable[Line], places: Places, *, replace: bool, tick: Tick) -> set[Place]:
     """Reads it all. Raises before anything is written. Returns what the file does not load, as its time has passed, and
     somebody else may have there: nothing unless it is to `replace`."""
     clashes, there, timed = 0, list[bytes](), b""
@@ -102,6 +107,7 @@ def _check(file: Iterable[Line], places: Places, *, replace: bool) -> set[Place]
             found = [] if replace else _existing(client, keys)
             clashes, there = clashes + len(found), [*there, *found][:_NAMED]
         timed = timed or next((line.key for line in batch if line.field_expires_at), b"")
+        tick(0)
     if timed and not places.knows("HPEXPIRETIME", "?", "FIELDS", "1", "?"):
         raise RefusedError(
             f"hash fields with an expiry of their own, first in {show(timed)}, and a server that has none; "
