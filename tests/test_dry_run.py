@@ -16,6 +16,7 @@ from migrator.rehearsal.expected import unexpected
 from migrator.snapshot.embedded import INSTALL
 from migrator.snapshot.ndjson import Line, encode
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
+from tests.test_collisions import SCORED
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
 
 LATER = 4_102_444_800_000
@@ -163,6 +164,12 @@ def test_a_member_whose_inverse_breaks_the_law_is_named(tmp_path):
     assert tried.named() == {
         "{t}:times:x [a]": "the inverse breaks the law: forward(inverse(forward(x))) is not forward(x)"
     }
+
+
+def test_a_member_that_collides_is_not_mapped(tmp_path):
+    snapshot = written(tmp_path / "s", {b"{t}:marks:a": {b"m:5", b"m:6", b"n:1"}})
+    [one] = Tried(write(tmp_path / "m", SCORED), snapshot)(exit=32)["migrations"]
+    assert (one["records"], one["mapped"], one["rejected"], one["differing"]) == (3, 2, 1, 0)
 
 
 def test_a_target_that_the_source_pattern_matches_is_refused_and_names_a_record(tmp_path):

@@ -15,7 +15,7 @@ from migrator.rehearsal.databases import WHOLE, unlike
 from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
-from migrator.rehearsal.writers import Told
+from migrator.rehearsal.writers import Settings, Told, Writer
 from tests.support import (
     KEYS,
     MEMBERS,
@@ -31,6 +31,7 @@ from tests.support import (
     tool_for,
     write,
 )
+from tests.test_collisions import SCORED
 from tests.test_names_of_members import BY_INVERSE, BY_ORIGIN
 from tests.trial import MAP, NOWHERE, TICKS, job_key, jobs, written
 
@@ -246,6 +247,31 @@ def test_a_new_member_of_a_value_that_no_old_one_has_is_named(server, two, tmp_p
         "{t}:fields:a f=9": "extra: the old member it comes from becomes another one",
         "{t}:fields:a x=1": "extra: nobody wrote it",
     }
+
+
+def test_of_two_members_that_become_one_the_other_is_where_it_was_set_aside(server, two, tmp_path):
+    tool = tool_for(server, tmp_path, SCORED)
+    put_both(two, server, b"{t}:marks:a", {b"m:5", b"m:6", b"n:1"})
+    contracted(server, tool)
+    assert judged(two, tool.directory) == {}
+
+    [aside] = server.raw.keys("migrator:old:*")
+    (other,) = server.raw.smembers(aside)
+    server.raw.srem(aside, other)
+    server.raw.zrem("{t}:scores:a", "m")
+    assert judged(two, tool.directory) == {
+        f"{{t}}:marks:a {other.decode()}": "lost: a record that cannot be mapped: it is gone",
+        "{t}:marks:a m": "lost: a member that has to be there is gone",
+    }
+
+
+def test_members_that_no_adapter_finds_by_their_new_names_have_no_writer(server, tmp_path):
+    tool = tool_for(server, tmp_path, SCORED)
+    put(server, b"{t}:marks:a", {b"m:5", b"n:1"})
+    begun(server, tool)
+    settings = Settings(url=server.url, migrations=str(tool.directory), namespace="migrator", ids=("0001",), number=0,
+                        writers=1)  # fmt: skip
+    assert Writer(settings).account().unwritten == ("{{t}}:marks:{name}: no record that can be written",)
 
 
 def retired(key: bytes) -> bytes:

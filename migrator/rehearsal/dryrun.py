@@ -64,8 +64,9 @@ class _Tried:
 
     def result(self) -> TriedMigration:
         mapped = self.mapped
+        moved = min(mapped.mapped, mapped.records - self.rejected.total)  # the engine knows reasons that no mapping has
         return TriedMigration(
-            id=self.module.id, reached=self.furthest or self.phase, records=mapped.records, mapped=mapped.mapped,
+            id=self.module.id, reached=self.furthest or self.phase, records=mapped.records, mapped=max(0, moved),
             rejected=self.rejected.total, reasons=self.rejected.listed(), noted=mapped.noted.listed(),
             compared=self.compared, unjudged=mapped.unjudged, differing=mapped.differences.total,
             differences=mapped.differences.listed(), memory=self.memory,

@@ -14,8 +14,8 @@ from migrator.client import Client, ResponseError, checked
 from migrator.engine.batches import MAX_BYTES, batched, sizes
 from migrator.engine.copy import FIELD_TTL
 from migrator.errors import Unmappable
-from migrator.ledger import Ledger
-from migrator.moves.family import Family, Member, Pair
+from migrator.ledger import Ledger, parse_address
+from migrator.moves.family import COLLISION, Family, Member, Pair
 from migrator.moves.loader import Module
 from migrator.moves.values import (
     ask_words,
@@ -32,9 +32,12 @@ from migrator.rehearsal.findings import Differences
 from migrator.rehearsal.scratch import is_ours
 from migrator.rehearsal.writers import Told
 
+Address = tuple[bytes, bytes | None]  # a key, and a member or none
+
 _PAGE = 500
 _LOST, _EXTRA, _DIFFERENT = "lost", "extra", "different"
 _ASIDE = "a record that cannot be mapped: "
+_GONE = "a member that has to be there is gone"
 _STRAY = "the old member it comes from becomes another one"
 _ADOPTED = "in the backup of what was there before: "
 
@@ -65,10 +68,14 @@ class Judge:
         self._before, self._after, self._names, self._adopted = before, after, names, adopted
         self._families: list[Family] = []
         self._begun: set[Family] = set()  # of migrations that the snapshot has in the middle
-        known = Ledger(before, names).entries() or {}
+        self._collided: dict[Family, set[Address]] = {}  # accepted: which of them moved was for the engine to say
+        known, ledger = Ledger(before, names).entries() or {}, Ledger(after, names)
         for module in modules:
             families = [Family(after, names, module.id, move) for move in module.migration.moves]
             self._families += families
+            collided = {parse_address(name) for name, record in ledger.rejected(module.id).items()
+                        if record.accepted and record.reason == COLLISION}  # fmt: skip
+            self._collided |= dict.fromkeys(families, collided)
             if module.id in known and known[module.id].phase != "pending":
                 self._begun.update(families)
         self._told: dict[tuple[str, bytes], dict[bytes | None, Told]] = {}
@@ -297,6 +304,7 @@ class Judge:
         """Whether some of them cannot be mapped."""
         wanted: list[Member] = []
         aside: list[Member] = []
+        taken: list[bytes] = []  # names that another member has, which is what they collided with
         fault = family.fault(pair)
         names = [name for name, _ in members]
         mortal = set(self._mortal(pair.old, names)) if family.kinds["old"] == "hash" and names else set()
@@ -309,9 +317,17 @@ class Judge:
             except Unmappable:
                 aside.append((name, value))
                 continue
-            if new[0] not in mine:
+            if new[0] in mine:
+                continue
+            if (pair.key.raw, name) in self._collided[family]:
+                aside.append((name, value))
+                taken.append(new[0])
+            else:
                 wanted.append(new)
         self._compare_members(family, pair, wanted, "it is not what the mapping makes of the snapshot's")
+        for name, (there, _) in zip(taken, self._ask(self._after, family.kinds["new"], pair.new, taken), strict=True):
+            if not there:
+                self.differ(pair.old, name, _LOST, _GONE)
         self._members_aside(family, pair, aside)
         return bool(aside)
 
@@ -344,7 +360,7 @@ class Judge:
         found = self._ask(self._after, family.kinds["new"], pair.new, [name for name, _ in wanted])
         for (name, value), (there, got) in zip(wanted, found, strict=True):
             if not there:
-                self.differ(pair.old, name, _LOST, "a member that has to be there is gone")
+                self.differ(pair.old, name, _LOST, _GONE)
             elif got != value:
                 self.differ(pair.old, name, _DIFFERENT, why)
 

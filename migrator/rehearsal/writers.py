@@ -195,7 +195,7 @@ class Writer:
             self.done["not known to have happened"] += 1
             self._look(owned, mine, (mine.value, value))
             return
-        except UnreachableError:
+        except (UnreachableError, UsageError):  # the latter where the inverse gives that value another name
             return  # nothing was written
         if isinstance(answer, Unmoved):
             mine.left = True
@@ -298,7 +298,8 @@ def _members(client: Client, family: Family) -> Iterator[Mine]:
                     new = family.map_member(pair, name, value)
                 except Unmappable:
                     continue
-                if one_sound(family, pair, new):
+                renamed = family.by_inverse and new[0] != name  # no adapter finds that one by its new name
+                if not renamed and one_sound(family, pair, new):
                     yield Mine(pair, new[0], (new[1],))
 
 
