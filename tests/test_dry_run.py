@@ -9,11 +9,13 @@ from xml.etree import ElementTree
 import pytest
 
 from migrator import scripts
+from migrator.client import connect
 from migrator.engine import commands, transactions
 from migrator.errors import UsageError
 from migrator.models import Loaded, ReasonCount, SnapshotReport, TriedMigration
 from migrator.rehearsal.expected import unexpected
-from migrator.snapshot.embedded import INSTALL
+from migrator.rehearsal.scratch import copied
+from migrator.snapshot.embedded import INSTALL, EmbeddedServer
 from migrator.snapshot.ndjson import Line, encode
 from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
 from tests.test_collisions import SCORED
@@ -233,6 +235,19 @@ def test_without_an_inverse_the_way_back_is_a_restore(tmp_path):
     module = KEYS.replace('    inverse=lambda key, fields: fields[b"text"],\n', "")
     tried = Tried(write(tmp_path / "m", module), written(tmp_path / "s", {b"{t}:text:a": b"text"}))
     assert tried()["migrations"][0]["reached"] == "contracted"
+
+
+def test_a_server_may_take_longer_to_save_than_a_connection_waits_for_an_answer():
+    ticks: list[None] = []
+    with EmbeddedServer(tcp=False) as server:
+        client = connect(f"{server.socket_url}&socket_timeout=0.3", patience=0.5)
+        for n in range(50):
+            client.one(b"k%d" % n, "SET", b"k%d" % n, b"v")
+        client.on_node(client.nodes()[0], ("CONFIG", "SET", "rdb-key-save-delay", 20_000))  # µs: a second in all
+        assert server.home is not None
+        with copied(client, server.home, lambda: ticks.append(None)) as second:
+            assert second.on_node(second.nodes()[0], ("DBSIZE",)) == [50]
+    assert ticks  # a signal is heard meanwhile
 
 
 # Where the snapshot stands.

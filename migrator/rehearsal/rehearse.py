@@ -70,7 +70,7 @@ class Rehearsal:
             url = there.url.replace("?db=0", f"?db={client.db}")
             chosen = self._pending(client, ids)
             assert there.primary.home is not None
-            with copied(client, there.primary.home) as before:
+            with copied(client, there.primary.home, self._stop.check) as before:
                 own = environment(url, self._modules.directory)
                 hunter = Hunter(client, self._names, self._modules, own, there.home,
                                 self._hardship.every, self._stop.check)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from migrator.engine.load import Limits
 from migrator.engine.observe import Observer, Silent, Stop
 from migrator.engine.run import Options
 from migrator.engine.session import Session
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.ledger.lease import break_lease, show_lease
 from migrator.models import Loaded
 from migrator.moves.family import Family
@@ -33,6 +34,7 @@ from migrator.snapshot.places import Places
 PATIENCE = 10.0  # seconds
 _DATABASES = 16  # a throw-away server has so many
 _PAGE = 500
+_POLL = 0.01
 
 
 class Filled(NamedTuple):
@@ -160,7 +162,7 @@ def scratch(source: Source, modules: Modules) -> Iterator[Scratch]:
         assert server.home is not None
         empty = connect(server.socket_url, patience=PATIENCE, before_retry=source.stop.check)
         client, loaded, databases = source.fill(empty, modules)
-        copy = partial(copied, client, server.home)
+        copy = partial(copied, client, server.home, source.stop.check)
         yield Scratch(source, modules, client, server.home, version(client), loaded, databases, copy)
 
 
@@ -180,12 +182,28 @@ def _faked(source: Source, modules: Modules) -> Iterator[Scratch]:
 
 
 @contextmanager
-def copied(client: Client, home: Path) -> Iterator[Client]:
+def copied(client: Client, home: Path, tick: Callable[[], None]) -> Iterator[Client]:
     """The same data on a second server, as it is now: what is to be there again at the end. `home` is the directory of
     the first."""
-    checked(client.on_node(client.nodes()[0], ("SAVE",))[0])
+    _save(client, tick)
     with EmbeddedServer(tcp=False, dump=home / "dump.rdb") as server:
         yield Places(connect(server.socket_url, patience=PATIENCE)).of(client.db)
+
+
+def _save(client: Client, tick: Callable[[], None]) -> None:
+    """Not by SAVE: its answer comes when all is written, which may take longer than a connection waits for one."""
+    saving = partial(info_field, client, "persistence", "rdb_bgsave_in_progress")
+    _wait(saving, tick)  # a replica may be taking its first copy
+    checked(client.on_node(client.nodes()[0], ("BGSAVE",))[0])
+    _wait(saving, tick)
+    if info_field(client, "persistence", "rdb_last_bgsave_status") != ["ok"]:
+        raise MigratorError("a server of our own could not save its data", next="look whether its disk is full")
+
+
+def _wait(busy: Callable[[], list[str]], tick: Callable[[], None]) -> None:
+    while busy() == ["1"]:
+        tick()
+        time.sleep(_POLL)
 
 
 def _populated(client: Client) -> list[int]:

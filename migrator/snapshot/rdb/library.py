@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
 from migrator.models import number_of
+from migrator.snapshot import embedded
 from migrator.snapshot.ndjson import Line
 from migrator.snapshot.rdb import apart, crc64, programs
 from migrator.snapshot.rdb.header import OTHER, OTHER_COPY, Header, read_header
@@ -81,7 +82,7 @@ def _check(path: Path, at_hand: Sequence[Program]) -> tuple[bool, list[Refusal]]
 def _survey(path: Path, doubts: Sequence[Refusal]) -> Survey:
     if not installed():
         raise UsageError("the library rdb-py, which reads RDB files without a server, is not installed", next=INSTALL)
-    program, seconds = Path(__file__).with_name("survey.py"), apart.patience(path.stat().st_size)
+    program, seconds = Path(__file__).with_name("survey.py"), embedded.patience(path.stat().st_size)
     # -P: a file beside the program must not stand in for a module it imports.
     status, told = apart.run(Path(sys.executable), "-P", str(program), str(path), seconds=seconds)
     last = (told.strip().splitlines() or [""])[-1]

@@ -105,7 +105,7 @@ def _ask(path: Path) -> Program | None:
 def check(program: Program, path: Path) -> Verdict:
     """The program under the name of its checker. It reads the whole file, and knows more formats than it can load."""
     name = "valkey-check-rdb" if program.valkey else "redis-check-rdb"
-    status, told = apart.run(program.path, str(path), seconds=apart.patience(path.stat().st_size), name=name)
+    status, told = apart.run(program.path, str(path), seconds=embedded.patience(path.stat().st_size), name=name)
     if status is None:
         return Verdict(Refusal(str(program), "the check came to no end", unknown=False), False, 0)
     expired = re.search(r"^\[info\] (\d+) already expired", told, re.MULTILINE)

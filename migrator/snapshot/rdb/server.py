@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator.client import ResponseError, checked, connect
 from migrator.errors import UnreachableError, UsageError
 from migrator.snapshot import embedded
-from migrator.snapshot.rdb import apart, programs
+from migrator.snapshot.rdb import programs
 from migrator.snapshot.rdb.header import OTHER, Header, read_header
 from migrator.snapshot.rdb.programs import Program, Refusal
 
@@ -89,7 +89,7 @@ def _start(program: Program, home: Path, path: Path, header: Header) -> tuple[su
     quiet = ["--save", "", "--appendonly", "no", "--loglevel", "notice", *program.options(header)]
     process = embedded.spawn(home, str(program.path), *listen, *where, *quiet)
     try:
-        embedded.wait_until_up(process, home, apart.patience(header.size))
+        embedded.wait_until_up(process, home, embedded.patience(header.size))
     except UnreachableError:
         if process.poll() is None:
             return process, Refusal(str(program), "it did not come to an end with loading", unknown=False)
