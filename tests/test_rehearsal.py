@@ -140,6 +140,17 @@ def test_there_has_to_be_something_to_rehearse(tmp_path):
     )
 
 
+def test_without_a_ledger_it_is_said_where_a_migration_stands(tmp_path):
+    """The next step is about the snapshot: `init` would be about the server at --url."""
+    snapshot = written(tmp_path / "s", {MAP + b"-sorted": {b"a": float(TICKS)}})
+    shell, words = Shell(NOWHERE, shipped(tmp_path / "m")), ["rehearse", "--snapshot", str(snapshot)]
+    told = shell.error(*words, exit=62, code="ledger-backwards")
+    assert "--at 0001=contracted" in told
+    assert "migrator init" not in told
+    told = shell.error(*words, "--at", "1=contracted", "--at", "2=contracted", exit=60, code="refused")
+    assert "nothing to rehearse" in told
+
+
 # The judge finds what is wrong: after a contract, on a server where something is damaged on purpose.
 
 

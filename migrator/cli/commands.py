@@ -368,6 +368,7 @@ def rehearse(
     ctx: typer.Context,
     snapshot: Annotated[Path, typer.Option("--snapshot", metavar="FILE", help="The snapshot to rehearse on.")],
     ids: Ids = None,
+    at: AtOption = None,
     kill_every: Annotated[
         str, typer.Option(metavar="TIME", help="How long apply lives, on average; 0 for ever.")
     ] = "0.5s",
@@ -382,13 +383,14 @@ def rehearse(
     is looked at. Exit 30 if one is lost, nobody's or different, 32 if one cannot be mapped. --url is not asked.
     """
     from migrator.cli.opened import show
-    from migrator.cli.trial import on_scratch
+    from migrator.cli.trial import on_scratch, stands_at
     from migrator.rehearsal.rehearse import Hardship, Rehearsal
 
     hardship = Hardship(duration(kill_every, "--kill-every"), writers, failover)
+    phases = stands_at(at or ())
     with on_scratch(ctx.obj, snapshot) as (source, modules):
-        modules.select(ids or [])
-        result = Rehearsal(source, modules, hardship).play(ids or [])
+        modules.select([*(ids or []), *phases])
+        result = Rehearsal(source, modules, hardship).play(ids or [], phases)
     show(result, ctx.obj)
     return result.exit
 

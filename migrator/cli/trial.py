@@ -39,7 +39,7 @@ def on_scratch(settings: Common, path: Path) -> Iterator[tuple[Source, Modules]]
 
 def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
     """The plan with its report. Never connects to `--url`."""
-    phases = dict(map(_phase, asked.at))
+    phases = stands_at(asked.at)
     expected = read(asked.expect) if asked.expect else None
     if asked.junit is not None and not asked.junit.absolute().parent.is_dir():  # said before the work, not after it
         raise UsageError(f"cannot write {asked.junit}: there is no such directory", next="give --junit another file")
@@ -70,6 +70,11 @@ def as_expected(report: SnapshotReport, expected: SnapshotReport, path: Path) ->
     return report.model_copy(
         update={"unexpected": (*found, anew) if found else (), "exit": exit, "expected": not found}
     )
+
+
+def stands_at(given: Sequence[str]) -> dict[str, Phase]:
+    """The phases of `--at ID=PHASE`. Raises UsageError for what is none."""
+    return dict(map(_phase, given))
 
 
 def _phase(text: str) -> tuple[str, Phase]:

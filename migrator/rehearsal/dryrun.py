@@ -88,7 +88,7 @@ class Trial:
     def play(self, name: str) -> PlanResult:
         """Runs it all. `name` is what the report calls the file. Raises what `plan` raises for a ledger or a module
         that does not fit."""
-        check_ledger(self._scratch, self._at)
+        check_ledger(self._scratch.session(), self._at)
         with self._scratch.copied() as before:
             for module in self._chosen:
                 self._there(module)

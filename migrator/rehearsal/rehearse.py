@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -24,11 +24,12 @@ from migrator.errors import MigratorError, RefusedError
 from migrator.ledger import Entry, Ledger
 from migrator.models import RehearsalReport, Stopped
 from migrator.moves.loader import Module, Modules
+from migrator.phases import Phase
 from migrator.rehearsal.hunt import Hunter, environment
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.scratch import PATIENCE, Source, copied, version
 from migrator.rehearsal.stage import Stage, stage
-from migrator.rehearsal.standing import half_way
+from migrator.rehearsal.standing import check_ledger, half_way
 from migrator.rehearsal.writers import Account, Settings
 from migrator.snapshot import backup
 from migrator.snapshot.embedded import EmbeddedServer
@@ -59,8 +60,10 @@ class Rehearsal:
         self._rejected = self._failovers = 0
         self._notes: list[str] = []
 
-    def play(self, ids: Sequence[str]) -> RehearsalReport:
-        """Runs it. Raises what loading a snapshot raises, and RefusedError where nothing can be rehearsed."""
+    def play(self, ids: Sequence[str], at: Mapping[str, Phase]) -> RehearsalReport:
+        """Runs it. `at` says where a migration stands that the snapshot's ledger does not know. Raises what loading a
+        snapshot raises, what `plan` does for a ledger that does not fit, and RefusedError where nothing can be
+        rehearsed."""
         begun = time.monotonic()
         with stage(failover=self._hardship.failover) as there:
             client = connect(there.url, patience=PATIENCE, before_retry=self._stop.check)
@@ -68,7 +71,7 @@ class Rehearsal:
             client, loaded, _ = self._source.fill(client, self._modules)
             self._notes += loaded.notes
             url = there.url.replace("?db=0", f"?db={client.db}")
-            chosen = self._pending(client, ids)
+            chosen = self._pending(client, ids, at)
             assert there.primary.home is not None
             with copied(client, there.primary.home, self._stop.check) as before:
                 own = environment(url, self._modules.directory)
@@ -80,15 +83,12 @@ class Rehearsal:
         report = self._report(loaded, server, hunter, accounts, judge)
         return report.model_copy(update={"seconds": round(time.monotonic() - begun, 1)})
 
-    def _pending(self, client: Client, ids: Sequence[str]) -> list[Module]:
+    def _pending(self, client: Client, ids: Sequence[str], at: Mapping[str, Phase]) -> list[Module]:
         session = Session(client, self._names, self._modules, options=Options(), stop=self._stop)
-        known = session.ledger.entries()
-        if known is None:
-            session.check_fresh()
-        session.check_drift(known or {})
-        chosen = []
+        check_ledger(session, at)
+        known, chosen = session.entries(), []
         for module in self._modules.select(ids):
-            entry = (known or {}).get(module.id) or Entry(id=module.id)
+            entry = known.get(module.id) or Entry(id=module.id)
             if remark := half_way(module, entry):
                 raise RefusedError(remark.text, next=remark.next)
             if entry.phase != "contracted":

@@ -12,15 +12,13 @@ from migrator.ledger.lease import server_ms
 from migrator.models import Remark
 from migrator.moves.loader import Module
 from migrator.phases import FORWARD, Phase
-from migrator.rehearsal.scratch import Scratch
 
 
-def check_ledger(scratch: Scratch, at: Mapping[str, Phase]) -> None:
+def check_ledger(session: Session, at: Mapping[str, Phase]) -> None:
     """Puts migrations in the phases of `at`. Raises what `plan` raises for a ledger or a module that does not fit, and
     UsageError or RefusedError for a phase that cannot be."""
-    session = scratch.session()
     if at:
-        _set(scratch, at, session.entries())
+        _set(session, at, session.entries())
     known = session.ledger.entries()
     if known is None:
         _fresh(session)
@@ -37,9 +35,8 @@ def _fresh(session: Session) -> None:
         ) from None
 
 
-def _set(scratch: Scratch, at: Mapping[str, Phase], known: Mapping[str, Entry]) -> None:
+def _set(session: Session, at: Mapping[str, Phase], known: Mapping[str, Entry]) -> None:
     """Ledger entries in the phases asked for, as if they had come there; markers follow with the first apply."""
-    session = scratch.session()
     with session.leased() as lease:
         session.know(lease)
         for name, phase in at.items():
