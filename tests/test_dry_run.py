@@ -17,8 +17,10 @@ from migrator.rehearsal.expected import unexpected
 from migrator.rehearsal.scratch import copied
 from migrator.snapshot.embedded import INSTALL, EmbeddedServer
 from migrator.snapshot.ndjson import Line, encode
-from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, write
+from tests.snapshots import NAMES
+from tests.support import KEYS, MEMBERS, Shell, Tool, guid, job, put, shipped, tool_for, write
 from tests.test_collisions import SCORED
+from tests.test_phases import THROUGH
 from tests.trial import MAP, NOWHERE, TICKS, Tried, edited, job_key, jobs, written
 
 LATER = 4_102_444_800_000
@@ -281,6 +283,21 @@ def test_without_a_ledger_it_is_said_where_a_migration_stands(tmp_path):
     assert [(one["id"][:4], one["records"]) for one in report["migrations"]] == [("0001", 3), ("0002", 0)]
     told = tried.shell.error("plan", "--snapshot", str(snapshot), "--at", "1=contracted", exit=60, code="refused")
     assert "records in the old shape" in told
+
+
+@pytest.mark.parametrize("phase", ["expanded", "backfilled", "verified", "switched", "contracted"])
+def test_without_a_ledger_markers_go_on_from_where_they_are(server, tmp_path, phase):
+    """A marker of a higher epoch than the ledger's would take no step."""
+    put(server, b"{t}:text:a", b"text")
+    tool = tool_for(server, tmp_path, KEYS)
+    tool.apply(through="switch")
+    tool.rollback(to="pending")
+    tool.apply("0001", through=THROUGH[phase])
+    server.raw.delete(NAMES.ledger)
+    tried = Tried(tool.directory, tmp_path / "taken.ndjson")
+    tried.shell("snapshot", "take", tried.snapshot, "--live-values", url=server.url)
+    report = tried("--at", f"0001={phase}")
+    assert (report["migrations"][0]["reached"], report["stopped"], report["differing"]) == ("contracted", [], 0)
 
 
 def in_databases(path: Path, *databases: int) -> Path:

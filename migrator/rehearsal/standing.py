@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from migrator.engine.session import Session
+from migrator.engine.session import Session, any_marker
 from migrator.engine.sweep import any_old
 from migrator.errors import LedgerBackwardsError, RefusedError, UsageError
 from migrator.ledger import Entry
@@ -51,7 +51,9 @@ def _set(session: Session, at: Mapping[str, Phase], known: Mapping[str, Entry]) 
                 raise RefusedError(f"--at {name}=contracted: the snapshot has records in the old shape",
                                    next=f"it may stand at --at {name}=pending")  # fmt: skip
             now = server_ms(session.client, session.names)
-            session.ledger.put(lease, entry.model_copy(update=_as_if(module, phase, now)), f"plan --at {phase}")
+            marker = any_marker(session.client, session.names, module)
+            changed = _as_if(module, phase, marker.epoch if marker else 1, now)
+            session.ledger.put(lease, entry.model_copy(update=changed), f"plan --at {phase}")
         session.init(lease)
 
 
@@ -70,9 +72,9 @@ def half_way(module: Module, entry: Entry) -> Remark | None:
     )  # fmt: skip
 
 
-def _as_if(module: Module, phase: Phase, now: int) -> dict[str, object]:
+def _as_if(module: Module, phase: Phase, epoch: int, now: int) -> dict[str, object]:
     """What the ledger of a migration says that has come to this phase."""
     if phase == "pending":
         return {}
     mapping = "" if phase == "contracted" else module.checksum
-    return {"phase": phase, "epoch": 1, "mapping": mapping, "expanded_at": now, "swept": phase == "contracted"}
+    return {"phase": phase, "epoch": epoch, "mapping": mapping, "expanded_at": now, "swept": phase == "contracted"}
