@@ -441,6 +441,8 @@ def test_where_nothing_can_play_the_server_it_is_said_what_to_install(data, tmp_
         (["--snapshot", "SNAPSHOT", "--at", "0009=pending"], "no migration '0009'"),
         (["--snapshot", "SNAPSHOT", "--expect", "nowhere"], "plan --snapshot FILE --out nowhere"),
         (["--snapshot", "SNAPSHOT", "--junit", "/nowhere/x"], "cannot write"),
+        (["--snapshot", "SNAPSHOT", "--out", "/nowhere/x"], "there is no such directory"),
+        (["--snapshot", "SNAPSHOT", "--out", "/tmp"], "it is a directory"),
         (["--junit", "x"], "--junit is about a plan on a snapshot"),
         (["--annotations"], "--annotations is about a plan on a snapshot"),
     ],

@@ -15,7 +15,8 @@ from migrator.rehearsal.databases import WHOLE, unlike
 from migrator.rehearsal.hunt import Hunter
 from migrator.rehearsal.judge import Judge
 from migrator.rehearsal.propose import Proposals, one_sound
-from migrator.rehearsal.writers import Settings, Told, Writer
+from migrator.rehearsal.rehearse import unwritten
+from migrator.rehearsal.writers import Account, Settings, Told, Writer
 from tests.support import (
     KEYS,
     MEMBERS,
@@ -283,6 +284,14 @@ def test_members_that_no_adapter_finds_by_their_new_names_have_no_writer(server,
     settings = Settings(url=server.url, migrations=str(tool.directory), namespace="migrator", ids=("0001",), number=0,
                         writers=1)  # fmt: skip
     assert Writer(settings).account().unwritten == ("{{t}}:marks:{name}: no record that can be written",)
+
+
+def test_what_one_of_several_writers_wrote_to_is_not_called_unwritten():
+    """Of a few records one writer may have none."""
+    some, none = Account(unwritten=("a: refused",)), Account(unwritten=("b: no record", "a: refused"))
+    assert unwritten([some, none]) == ("a: refused",)
+    assert unwritten([none, none]) == ("b: no record", "a: refused")
+    assert unwritten([]) == ()
 
 
 def retired(key: bytes) -> bytes:

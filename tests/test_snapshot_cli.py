@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from migrator.cli.render_snapshots import as_text
+from migrator.models import FamilyInfo, SnapshotInfo
 from migrator.names import Names
 from tests.servers import Server, binary, wait_for
 from tests.snapshots import FAR, fill
@@ -141,6 +143,19 @@ def test_the_same_in_text(shell, server, tmp_path):
     found = shell.text("snapshot", "info", file)
     assert "2 records" in found
     assert "secrets among them" in " ".join(found.split())
+
+
+def test_what_is_in_a_snapshot_fits_the_width_of_a_terminal():
+    families = [
+        FamilyInfo(family=name, type=type, keys=number, members=number, bytes=999_900_000, with_expiry=number,
+                   field_expiries=number // 1000, largest=999_900_000)
+        for name, type in (("map:{name}:__meta:timestamps-sorted", "stream"), ("f", "string"), ("x" * 60, "hash"))
+        for number in (1, 12_345_678)
+    ]  # fmt: skip
+    told = as_text(SnapshotInfo(file="f", bytes=1, lines=1, records=1, databases={}, first_expiry=None,
+                                last_expiry=None, families=tuple(families), largest=()))  # fmt: skip
+    assert max(map(len, told.splitlines())) <= 80
+    assert "fields 12,345" in told
 
 
 def test_databases_are_chosen_by_number_or_all(shell, server, tmp_path):

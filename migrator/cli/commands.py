@@ -166,8 +166,9 @@ def _plan_on_snapshot(settings: Common, ids: list[str], out: Path | None, asked:
     import sys
 
     from migrator.cli.opened import show
-    from migrator.cli.trial import save_junit, tried, workflow_commands
+    from migrator.cli.trial import check_place, save_junit, tried, workflow_commands
 
+    check_place(out, "--out")
     result = tried(settings, ids, asked)
     if out is not None:
         _save(out, result.model_dump_json(indent=2, by_alias=True) + "\n")

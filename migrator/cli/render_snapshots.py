@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from migrator import models
-from migrator.cli.render import size, table, wrapped
+from migrator.cli.render import WIDTH, size, table, wrapped
 
 _FAMILIES = 30
+_LEAST = 12  # columns of a family's name
 _LIVE = "this file holds values as they were in the database, secrets among them"
 _HIDDEN = "values are redacted: letters are others, digits and structure are as they were"
 
@@ -60,7 +63,7 @@ def _info(result: models.SnapshotInfo) -> str:
         for one in result.families[:_FAMILIES]
     ]
     headers = ("family", "type", "keys", "members", "size", "largest", "expire")
-    out += ["", table(rows, headers, (30, *[None] * 6)), *_more(len(result.families))] if rows else []
+    out += ["", table(rows, headers, _widths(rows, headers)), *_more(len(result.families))] if rows else []
     if result.largest:
         out += ["", "the largest:"]
         out += [f"  {size(one.bytes):>9}  {one.type} {one.key}" for one in result.largest]
@@ -72,8 +75,16 @@ def _info(result: models.SnapshotInfo) -> str:
     return "\n".join(out)
 
 
+def _widths(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> tuple[int | None, ...]:
+    """The names of families get what the numbers leave of a line."""
+    padded = [f"{header}  " for header in headers]  # so wide is a column at least
+    lines = [[line for cell in column for line in cell.split("\n")] for column in zip(padded, *rows, strict=True)]
+    others = sum(2 + max(map(len, column)) for column in lines[1:])
+    return (max(_LEAST, WIDTH - others), *[None] * (len(headers) - 1))
+
+
 def _expiry(one: models.FamilyInfo) -> str:
-    return f"{one.with_expiry:,}" + (f", fields {one.field_expiries:,}" if one.field_expiries else "")
+    return f"{one.with_expiry:,}" + (f",\nfields {one.field_expiries:,}" if one.field_expiries else "")
 
 
 def _more(families: int) -> list[str]:

@@ -41,8 +41,7 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
     """The plan with its report. Never connects to `--url`."""
     phases = stands_at(asked.at)
     expected = read(asked.expect) if asked.expect else None
-    if asked.junit is not None and not asked.junit.absolute().parent.is_dir():  # said before the work, not after it
-        raise UsageError(f"cannot write {asked.junit}: there is no such directory", next="give --junit another file")
+    check_place(asked.junit, "--junit")
     with on_scratch(settings, asked.snapshot) as (source, modules):
         modules.select([*ids, *phases])  # a wrong ID is said at once
         number = number_for(asked.snapshot, asked.processes)
@@ -60,6 +59,17 @@ def tried(settings: Common, ids: Sequence[str], asked: Asked) -> PlanResult:
     if asked.expect and expected:
         report = as_expected(report, expected, asked.expect)
     return plan.model_copy(update={"snapshot": report})
+
+
+def check_place(path: Path | None, option: str) -> None:
+    """Raises UsageError where a file cannot be written: said before the work, not after it."""
+    why = ""
+    if path is not None and not path.absolute().parent.is_dir():
+        why = "there is no such directory"
+    elif path is not None and path.is_dir():
+        why = "it is a directory"
+    if why:
+        raise UsageError(f"cannot write {path}: {why}", next=f"give {option} another file")
 
 
 def as_expected(report: SnapshotReport, expected: SnapshotReport, path: Path) -> SnapshotReport:

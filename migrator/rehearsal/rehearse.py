@@ -214,7 +214,6 @@ class Rehearsal:
         writes: Counter[str] = Counter()
         for account in accounts:
             writes.update(account.done)
-        unwritten = tuple(dict.fromkeys(text for account in accounts for text in account.unwritten))
         counts, stopped = judge.counts, self._stopped
         wrong = any(counts.values())
         exit = stopped.exit if stopped and stopped.exit in (3, 2, 60, 62, 11, 12) else (
@@ -222,11 +221,17 @@ class Rehearsal:
         return RehearsalReport(
             file=str(self._source.path), server=server, loaded=loaded, commands=tuple(self._commands),
             processes=hunter.processes, kills=dict(hunter.kills), failovers=self._failovers,
-            writers=self._hardship.writers, writes=dict(sorted(writes.items())), unwritten=unwritten,
+            writers=self._hardship.writers, writes=dict(sorted(writes.items())), unwritten=unwritten(accounts),
             compared=judge.compared, lost=counts["lost"], extra=counts["extra"], different=counts["different"],
             rejected=self._rejected, differences=judge.differences.listed(), stopped=stopped,
             notes=tuple(self._notes), exit=exit,
         )  # fmt: skip
+
+
+def unwritten(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """What no writer wrote to: of a few records one may have had none."""
+    said = dict.fromkeys(text for account in accounts for text in account.unwritten)
+    return tuple(text for text in said if all(text in account.unwritten for account in accounts))
 
 
 def _refuse_shared(chosen: Sequence[Module]) -> None:
