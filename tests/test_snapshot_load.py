@@ -118,6 +118,20 @@ def test_records_whose_time_has_passed_are_counted_and_not_loaded(server, tmp_pa
     assert server.raw.keys() == [b"k"]
 
 
+@pytest.mark.parametrize("entry", ["2-0", "1-9"])
+def test_entries_of_a_stream_are_in_order_over_its_parts_too(server, tmp_path, entry):
+    """Else they would be taken for entries that were sent twice, and dropped."""
+    first, second = (StreamPart(((id, (b"f", b"v")),), last_id="2-0") for id in ("2-0", entry))
+    lines = [Line(0, b"x", "stream", None, [], part, {}, stream) for part, stream in enumerate((first, second))]
+    with pytest.raises(UsageError, match="file:3: the entries of a stream are out of order"):
+        into(server, write(tmp_path / "file", string(b"a"), *lines))
+    assert not server.raw.dbsize()
+    for part, id in ((0, "1-9"), (1, "2-0")):  # of another key, or of a later copy, they begin anew
+        lines.append(Line(0, b"y" if part else b"x", "stream", None, [], 0, {}, StreamPart(((id, (b"f", b"v")),))))
+    into(server, write(tmp_path / "file", lines[0], *lines[2:]))
+    assert server.raw.xlen("x") == server.raw.xlen("y") == 1
+
+
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("between", [(), (string(b"k"),), tuple(string(b"k%d" % n) for n in range(600))])
 def test_a_key_whose_later_copy_has_expired_is_gone(server, tmp_path, replace, between):

@@ -52,6 +52,7 @@ class End(Frozen):
     families: tuple[FamilyTaken, ...] = ()
 
 
+Id = tuple[int, ...]
 Mine = Callable[[Head], bool]  # whether a line is asked for
 
 
@@ -69,7 +70,7 @@ class SnapshotFile:
 
         Raises UsageError for a file that is missing, damaged, cut short, out of order, or no snapshot.
         """
-        number, before = 0, None
+        number, before, ids = 0, None, list[Id]()
         for number, raw in enumerate(self.raw_lines(), 1):
             if number == 1 and raw.startswith(_HEADER):
                 self.header = _header(raw, f"{self.path}:1")
@@ -81,7 +82,7 @@ class SnapshotFile:
             at = head(raw, where) if self._mine else None
             line = decode(raw, where) if at is None or (self._mine and self._mine(at)) else None
             if line is not None:
-                _check_stream(line, where)
+                ids = _check_stream(line, where, ids if line.part else [])
                 at = Head(line.db, line.key, line.part)
             _check_follows(before, at, where)
             before = at
@@ -116,11 +117,14 @@ def _refuse(path: Path, head: bytes) -> None:
         raise UsageError(f"{path} is not a snapshot", next="take one with: migrator snapshot take FILE")
 
 
-def _check_stream(line: Line, where: str) -> None:
-    """Its entries rise: what was loaded twice is told by that."""
-    ids = [tuple(map(int, id.split("-"))) for id, _ in line.stream.entries] if line.stream else []
+def _check_stream(line: Line, where: str, before: list[Id]) -> list[Id]:
+    """Its entries rise, also over those of the parts `before`: what was loaded twice is told by that. Returns the last
+    one."""
+    entries = line.stream.entries if line.stream else ()
+    ids = [*before, *(tuple(map(int, id.split("-"))) for id, _ in entries)]
     if any(id >= following for id, following in pairwise(ids)):
         raise UsageError(f"{where}: the entries of a stream are out of order", next=_DAMAGED)
+    return ids[-1:]
 
 
 def _check_follows(before: Head | None, at: Head | None, where: str) -> None:
