@@ -14,6 +14,7 @@ GUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]
 
 Kind = Literal["string", "hash", "list", "set", "zset"]
 KINDS: tuple[Kind, ...] = ("string", "hash", "list", "set", "zset")
+_BESIDE = re.compile(r"\\|[\^$]|\(\?(?!:)|[*+?}]\+")  # what in a pattern may depend on more than the capture
 _PROBES = (b"1", b"a", b"a-a", b"00000000-0000-0000-0000-000000000000")  # what captures often may hold
 
 V = TypeVar("V")
@@ -98,6 +99,7 @@ class Keys(Generic[V]):
         self.template = template
         self.kind: Kind = type
         self._parts = _split(template)
+        self._patterns = patterns
         self.captures = tuple(name for _, name in self._parts if name)
         _check(template, self.captures, patterns)
         loose = ".+" if len(self.captures) == 1 else "[^:]+"
@@ -122,6 +124,20 @@ class Keys(Generic[V]):
     def format(self, captures: Mapping[str, bytes]) -> bytes:
         """The key that has these captures."""
         return b"".join(text + (captures[name] if name else b"") for text, name in self._parts)
+
+    @property
+    def head(self) -> bytes:
+        """What every key of the family begins with."""
+        return self._parts[0][0]
+
+    def reads_back(self, other: Keys[Any]) -> bool:
+        """Whether what keys of the other family capture makes keys of this one that capture the same, as far as the
+        templates tell; False where it depends on the key."""
+        if len(self.captures) < 2:
+            return self._patterns == other._patterns and not any(map(_BESIDE.search, self._patterns.values()))
+        # A capture that holds no colon ends at the next one.
+        between = [text for text, name in self._parts[1:] if name]
+        return not self._patterns and not other._patterns and all(text.startswith(b":") for text in between)
 
     def literal_tag(self) -> bytes | None:
         """The hash tag that every key of the family shares, or None if keys differ in it."""

@@ -70,7 +70,9 @@ class Bridge:
         if pair is None or dict(pair.key) != raw:
             raise UsageError(f"{source.format(raw)!r} is not a key of {source.template!r} that parses back")
         if fault := self.family.fault(pair):
-            raise UsageError(f"{pair.old!r}: {fault}", next="put the same {…} tag into both keys")
+            tag = "put the same {…} tag into both keys"
+            narrow = "narrow the captures of both templates alike"
+            raise UsageError(f"{pair.old!r}: {fault}", next=tag if fault.startswith("cross-slot") else narrow)
         return pair
 
     def ask(self, pair: Pair, name: str, args: Sequence[Arg], *, writes: bool) -> Steps[Answer]:

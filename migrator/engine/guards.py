@@ -11,7 +11,7 @@ from migrator.engine.run import Run
 from migrator.errors import DriftError, RefusedError
 from migrator.keys import Keys, slot_of
 from migrator.ledger import Entry, MoveNames
-from migrator.models import Remark
+from migrator.models import Remark, show
 from migrator.moves.family import Family
 from migrator.moves.loader import Module, Modules
 from migrator.names import CLAIMS
@@ -124,7 +124,8 @@ def claims_readable(run: Run) -> bool:
 
 def _own_output(family: Family) -> Iterator[Remark]:
     """A target that the source template matches would be walked as a source for ever, and a source that the target
-    template matches would be taken for the new record of another one, and removed."""
+    template matches would be taken for the new record of another one, and removed. A target that does not lead back
+    may be that of two records, or somebody's own that nothing has saved."""
     if family.same_name:
         return
     source, target = family.move.source, family.move.target
@@ -133,6 +134,13 @@ def _own_output(family: Family) -> Iterator[Remark]:
             text, narrow = f"keys of {target.template} match the source template {source.template}", "source"
         elif family.has_new(pair.old):
             text, narrow = f"keys of {source.template} match the target template {target.template}", "target"
+        elif not family.leads_back(pair):
+            yield Remark(
+                code="ambiguous",
+                text=f"{show(pair.new)}, the target of {show(pair.old)}, does not lead back to it",
+                next="narrow the captures of both templates alike, or choose another target name",
+            )
+            return
         else:
             continue
         yield Remark(code="output-matches-source", text=text,

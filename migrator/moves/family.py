@@ -18,6 +18,7 @@ Side = Literal["old", "new"]
 Entry = tuple[MemberValue, bytes, bytes]  # a member: its value and its name in the new shape, its name in the old
 Member = tuple[bytes, MemberValue]
 COLLISION = "collision: another member maps to the same name"
+AMBIGUOUS = "ambiguous: the target key does not lead back to its source"
 
 
 class Slots(Protocol):
@@ -71,6 +72,7 @@ class Family:
         self.by_inverse = isinstance(move, MemberMove) and move.origin is None and move.inverse is not None
         self._staged, self._retired = names.beside("staged", id), names.beside("old", id)
         self._prefix = names.prefix
+        self._exact = not self.same_name and move.target.reads_back(move.source) and not self._may_be_ours()
 
     @property
     def old_glob(self) -> bytes:
@@ -100,7 +102,8 @@ class Family:
         if name.startswith(self._prefix):
             return None
         target = self.move.target.parse(name)
-        return self.from_old(self.move.source.format(target)) if target is not None else None
+        pair = self.from_old(self.move.source.format(target)) if target is not None else None
+        return pair if pair is not None and pair.new == name else None  # of another name nothing was ever made
 
     def has_old(self, name: bytes) -> bool:
         """Whether `from_old` knows the record, without making it."""
@@ -133,7 +136,19 @@ class Family:
             return "cross-slot: source and target are in different cluster slots"
         if self.move.source.parse(pair.new) is not None:
             return "the target key matches the source template"
-        return ""
+        return "" if self._exact or self.leads_back(pair) else AMBIGUOUS
+
+    def leads_back(self, pair: Pair) -> bool:
+        """Whether its target key is found again from the other side, and is that of no other record."""
+        if pair.new.startswith(self._prefix):
+            return False
+        target = self.move.target.parse(pair.new)
+        return target is not None and self.move.source.format(target) == pair.old
+
+    def _may_be_ours(self) -> bool:
+        """Whether a target key could begin like our own."""
+        head = self.move.target.head
+        return head.startswith(self._prefix) or self._prefix.startswith(head)
 
     def _tag(self, key: bytes) -> bytes:
         return self._slots.slot_tag(self._slots.slot(key))
