@@ -10,7 +10,7 @@ import pytest
 
 from migrator.client import connect
 from migrator.engine import batches as weighed
-from migrator.engine import copy, dump, forward, judge, rebuild, restore, sweep, transactions
+from migrator.engine import compare_keys, copy, dump, forward, judge, rebuild, restore, sweep, transactions
 from migrator.engine import put as engine_put
 from migrator.engine.batches import MAX_BYTES
 from migrator.engine.copy import BATCH_ITEMS, TOO_LARGE, write_keys
@@ -446,6 +446,47 @@ def test_a_new_record_that_has_grown_too_large_differs_and_is_never_read_whole(s
     tool.apply(through="contract", exit=30)
     server.raw.srem(name, *(member for member in server.raw.smembers(name) if member not in (b"one", b"two")))
     assert tool.verify().complete
+
+
+@pytest.mark.parametrize("through", ["", "expand"])
+def test_a_large_target_that_was_there_before_is_not_read_by_a_comparison(server, tmp_path, monkeypatch, through):
+    tool, name = tool_for(server, tmp_path, LINES), b"{t}:set:a"
+    put(server, TEXT, b"one two")
+    put(server, b"{t}:text:b", b"three")
+    put(server, name, VALUES["set"](101))
+    put(server, b"{t}:set:b", {b"three"})
+    if through:
+        Shell(server, tool.directory)("init", "0001", "--at", "pending", "--yes")
+        tool.apply(through=through)
+    monkeypatch.setattr(weighed, "MAX_ELEMENTS", 100)
+    server.raw.config_resetstat()
+    found = tool.verify()
+    assert (found.compared, found.different, found.examples[0].why) == (
+        2, 1, "the new record is too large to be read whole",
+    )  # fmt: skip
+    assert server.raw.info("commandstats")["cmdstat_smembers"]["calls"] == 1
+    monkeypatch.undo()
+    server.raw.delete(name, b"{t}:set:b")
+    tool.apply()
+
+
+def test_new_records_that_are_much_larger_than_the_old_ones_are_not_read_all_at_once(server, tmp_path, monkeypatch):
+    tool = many_lines(server, tmp_path)
+    tool.apply(through="switch")
+    batches, whole = list[int](), compare_keys.round_one
+
+    def counted(run, family, visit, some):
+        def each():
+            for batch in some:
+                batches.append(len(batch))
+                yield batch
+
+        return whole(run, family, visit, each())
+
+    monkeypatch.setattr(compare_keys, "round_one", counted)
+    monkeypatch.setattr(weighed, "BATCH_BYTES", 5 * 2000 * 128)
+    assert tool.verify().complete
+    assert (sum(batches), max(batches)) == (30, 4)
 
 
 def test_a_copy_that_has_grown_is_not_read_to_see_that_it_differs(server, tmp_path):

@@ -43,9 +43,15 @@ def by_slot(client: Client, items: Iterable[T], name: Callable[[T], bytes]) -> d
 
 
 def key_batches(
-    run: Run, family: Family, side: Side, pairs: Sequence[Pair], too_large: list[Pair] | None = None
+    run: Run,
+    family: Family,
+    side: Side,
+    pairs: Sequence[Pair],
+    too_large: list[Pair] | None = None,
+    beside: Sequence[int] = (),
 ) -> Iterator[list[Pair]]:
-    """Pairs in batches bounded by number and by the bytes and elements of the side that is read.
+    """Pairs in batches bounded by number and by the bytes and elements of the side that is read; `beside` is what their
+    other sides count, where those are known.
 
     A key of more than 16 MB or 20,000 elements is never read whole: it is left out, and put in `too_large` where that
     is given.
@@ -54,15 +60,18 @@ def key_batches(
     weighed = [*zip(pairs, weights, strict=True)]
     if too_large is not None:
         too_large += [pair for pair, weight in weighed if weight > MAX_BYTES]
-    small = [(pair, weight) for pair, weight in weighed if weight <= MAX_BYTES]
+    others = beside or [0] * len(pairs)
+    small = [(p, weight + other) for (p, weight), other in zip(weighed, others, strict=True) if weight <= MAX_BYTES]
     return batched(small, lambda: run.at_once(BATCH_RECORDS, LEAST_RECORDS))
 
 
-def grown_apart(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """The pairs whose new records may be read whole, and those that have grown too large for that."""
+def grown_apart(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[Pair], list[int], list[Pair]]:
+    """The pairs whose new records may be read whole, what those count, and the pairs whose are too large for that."""
     weights = sizes(run.client, family.kinds["new"], [pair.new for pair in pairs])
     weighed = [*zip(pairs, weights, strict=True)]
-    return [pair for pair, weight in weighed if weight <= MAX_BYTES], [p for p, weight in weighed if weight > MAX_BYTES]
+    small = [(pair, weight) for pair, weight in weighed if weight <= MAX_BYTES]
+    grown = [pair for pair, weight in weighed if weight > MAX_BYTES]
+    return [pair for pair, _ in small], [weight for _, weight in small], grown
 
 
 def whole() -> tuple[int, int]:

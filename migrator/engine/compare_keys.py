@@ -8,28 +8,26 @@ from collections.abc import Iterator, Sequence
 from migrator.client import checked
 from migrator.engine.alike import round_one
 from migrator.engine.batches import grown_apart, key_batches
-from migrator.engine.copy import TOO_LARGE, copy_keys, drop_keys
+from migrator.engine.copy import FORWARD, TOO_LARGE, copy_keys, drop_keys
 from migrator.engine.judge import Difference, judge_extra, judge_keys, unreadable
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Step, Visit
 from migrator.moves.family import Family, Pair
-from migrator.phases import Phase
-
-# Elsewhere a new record is what the mapping makes, which is never too large to be read.
-_ON_ITS_OWN: tuple[Phase, ...] = ("switched", "reverting")
 
 
 def old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
     """Every old record against its new one."""
 
     def step(visit: Visit) -> Iterator[Progress]:
-        pairs = outcome.pairs(run, map(family.from_old, visit.keys))
-        if run.entry.phase in _ON_ITS_OWN:
-            pairs, grown = grown_apart(run, family, pairs)
-            yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, grown)))
-        too_large: list[Pair] = []
-        batches = (batch for batch in key_batches(run, family, "old", pairs, too_large) if outcome.wanted())
+        pairs, too_large = outcome.pairs(run, map(family.from_old, visit.keys)), list[Pair]()
+        news, grown = list[int](), list[Pair]()
+        if _of_their_own(run):
+            pairs, news, grown = grown_apart(run, family, pairs)
+        for batch in key_batches(run, family, "old", grown, too_large):
+            if outcome.wanted():
+                yield Progress(_settle_keys(run, family, outcome, judge_keys(run, family, batch)))
+        batches = (batch for batch in key_batches(run, family, "old", pairs, too_large, news) if outcome.wanted())
         for alike, suspects in round_one(run, family, visit, batches):
             counts = outcome.equal(alike)
             if suspects:
@@ -40,6 +38,12 @@ def old_keys(run: Run, family: Family, outcome: Outcome) -> Step:
             yield Progress(account(outcome, unread))
 
     return step
+
+
+def _of_their_own(run: Run) -> bool:
+    """Whether new records may be others than the mapping makes, which are never too large to be read. To weigh all of
+    them takes a server a seventh of what the comparison takes it."""
+    return run.entry.phase not in FORWARD.phases or bool(run.entry.adopted)
 
 
 def _settle_keys(run: Run, family: Family, outcome: Outcome, found: list[Difference]) -> Counter[str]:
