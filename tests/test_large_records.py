@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from migrator.client import connect
+from migrator.engine import alike, compare_keys, copy, dump, forward, judge, rebuild, restore, sweep, transactions
 from migrator.engine import batches as weighed
-from migrator.engine import compare_keys, copy, dump, forward, judge, rebuild, restore, sweep, transactions
 from migrator.engine import put as engine_put
 from migrator.engine.batches import MAX_BYTES
 from migrator.engine.copy import BATCH_ITEMS, TOO_LARGE, write_keys
@@ -448,6 +448,32 @@ def test_a_new_record_that_has_grown_too_large_differs_and_is_never_read_whole(s
     assert tool.verify().complete
 
 
+def test_a_new_record_that_has_grown_too_large_to_be_settled_is_named_to_be_removed_by_hand(
+    client, tmp_path, monkeypatch
+):
+    tool, extra = tool_for(client, tmp_path, LINES), b"{t}:set:z"
+    put(client, TEXT, b"one two")
+    tool.apply(through="switch")
+    monkeypatch.setattr(weighed, "MAX_ELEMENTS", 50)
+    for name in (b"{t}:set:a", extra):
+        put(client, name, VALUES["set"](60))
+    put(client, b"{t}:text:b", b"three")
+    backup = ["--backup", str(tool.backup)]
+    shell = Shell(client, tool.directory)
+    assert "--foreign SIDE" in shell("verify", "0001", exit=30)["next"]  # there is one that it settles
+    for side in ("old", "new"):
+        told = shell("verify", "0001", "--foreign", side, *backup, exit=30)
+        assert (told["different"], told["extra"]) == (1, 1)
+        assert told["next"] == "move or remove that key by hand: {t}:set:a; then: migrator verify 0001"
+    client.raw.delete(b"{t}:set:a")
+    told = shell("verify", "0001", "--foreign", "old", *backup, exit=30)
+    assert told["next"] == "move or remove that key by hand: {t}:set:z; then: migrator verify 0001"
+    assert client.raw.smembers(b"{t}:set:a") == {b"one", b"two"}
+    client.raw.rename(extra, b"{t}:elsewhere")
+    assert shell("verify", "0001")["next"] == ""
+    tool.apply(through="contract")
+
+
 @pytest.mark.parametrize("through", ["", "expand"])
 def test_a_large_target_that_was_there_before_is_not_read_by_a_comparison(server, tmp_path, monkeypatch, through):
     tool, name = tool_for(server, tmp_path, LINES), b"{t}:set:a"
@@ -473,7 +499,7 @@ def test_a_large_target_that_was_there_before_is_not_read_by_a_comparison(server
 def test_new_records_that_are_much_larger_than_the_old_ones_are_not_read_all_at_once(server, tmp_path, monkeypatch):
     tool = many_lines(server, tmp_path)
     tool.apply(through="switch")
-    batches, whole = list[int](), compare_keys.round_one
+    batches, whole = list[int](), alike.round_one
 
     def counted(run, family, visit, some):
         def each():

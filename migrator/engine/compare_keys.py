@@ -9,7 +9,7 @@ from migrator.client import checked
 from migrator.engine.alike import round_one
 from migrator.engine.batches import grown_apart, key_batches
 from migrator.engine.copy import FORWARD, TOO_LARGE, copy_keys, drop_keys
-from migrator.engine.judge import Difference, judge_extra, judge_keys, unreadable
+from migrator.engine.judge import Difference, judge_grown_extra, judge_keys, unreadable
 from migrator.engine.outcome import REPAIR_ROUNDS, Outcome, account, mendable, pass_over
 from migrator.engine.run import Run
 from migrator.engine.walk import Progress, Step, Visit
@@ -70,7 +70,7 @@ def new_keys(run: Run, family: Family, outcome: Outcome) -> Step:
         too_large: list[Pair] = []
         for batch in key_batches(run, family, "new", suspects, too_large):
             yield from _alone(run, family, outcome, judge_keys(run, family, batch))
-        unread = [Difference(pair, None, *judge_extra(run, pair, "too-large")) for pair in too_large]
+        unread = [Difference(pair, None, *judge_grown_extra(run, pair)) for pair in too_large]
         yield from _alone(run, family, outcome, unread)
 
     return step

@@ -110,7 +110,7 @@ class _Keys:
             for pair, old, new in read_pairs(self._run, self._family, todo):
                 truth, copy = (old, new) if self._way.truth == "old" else (new, old)
                 if GROWN in (truth[0], copy[0]):
-                    continue  # neither saved nor mapped whole: it stays a difference
+                    continue  # neither saved nor mapped whole: it stays a difference, and `verify` says what to do
                 if truth[0] == b"none":
                     gone += [pair] if self._save(pair, copy) and self._way.truth == "old" else []
                 elif truth[0].decode() == self._kind and (job := self._job(pair, truth, copy)) is not None:

@@ -18,6 +18,7 @@ from migrator.scripts import script
 
 Verdict = Literal["equal", "gone", "ignored", "accepted"] | Fault
 GROWN = b"too-large"
+HAS_GROWN = "the new record is too large to be read whole"
 # Two ms are no drift: before Redis 7 an expiry can be read only that exactly.
 TTL_TOLERANCE_MS = 2
 # What copying refuses although the mapping would do it: such a record is unreadable, not missing.
@@ -104,7 +105,7 @@ def _judge_key(run: Run, family: Family, pair: Pair, old: Reply, new: Reply) -> 
     except Unmappable as error:
         return unreadable(run, pair, None, error.reason, digest(old_items))
     if new[0] == GROWN:  # no mapping makes that
-        return _refused_back(run, pair, "too-large") or ("different", "the new record is too large to be read whole")
+        return _refused_back(run, pair, "too-large") or ("different", HAS_GROWN)
     if new_type != family.kinds["new"]:
         if not wanted and new_type == "none":
             return "equal", ""
@@ -120,7 +121,7 @@ def _judge_alone(run: Run, family: Family, pair: Pair, new_type: str, new_items:
     if new_type == "none":
         return "gone", ""
     if new_type.encode() == GROWN:
-        return judge_extra(run, pair, "too-large")
+        return judge_grown_extra(run, pair)
     if new_type == family.kinds["new"]:
         return judge_extra(run, pair, digest(new_items))
     return "ignored", none_of_ours(new_type)
@@ -129,6 +130,11 @@ def _judge_alone(run: Run, family: Family, pair: Pair, new_type: str, new_items:
 def judge_extra(run: Run, pair: Pair, value_digest: str) -> tuple[Verdict, str]:
     """A new record without an old one. Once accepted as that it is no extra in any phase: an extra is removed."""
     return _refused_back(run, pair, value_digest, alone=True) or ("extra", "there is no old record")
+
+
+def judge_grown_extra(run: Run, pair: Pair) -> tuple[Verdict, str]:
+    """The same for one that is too large to be read."""
+    return _refused_back(run, pair, "too-large", alone=True) or ("extra", HAS_GROWN)
 
 
 def _refused_back(run: Run, pair: Pair, value_digest: str, *, alone: bool = False) -> tuple[Verdict, str] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from migrator.engine import recover
 from migrator.engine.compare import compare, evidence
 from migrator.engine.copy import FORWARD
 from migrator.engine.foreign import settle
-from migrator.engine.judge import Difference
+from migrator.engine.judge import HAS_GROWN, Difference
 from migrator.engine.outcome import EXAMPLES, Outcome
 from migrator.engine.run import Run
 from migrator.engine.session import Session
@@ -124,11 +124,11 @@ def _result(run: Run, outcome: Outcome, work: Callable[[], Counter[str]]) -> Ver
         id=run.id, complete=complete, compared=counts["compared"], missing=counts["missing"], extra=counts["extra"],
         different=counts["different"], ttl_drift=counts["ttl_drift"], unreadable=counts["unreadable"],
         examples=tuple(_difference(d) for d in outcome.examples[:EXAMPLES]), repaired=counts["repaired"],
-        next=_after_verify(run, counts), stopped=stopped,
+        next=_after_verify(run, counts, outcome.examples), stopped=stopped,
     )  # fmt: skip
 
 
-def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
+def _after_verify(run: Run, counts: Mapping[str, int], examples: Sequence[Difference]) -> str:
     number, phase = run.module.number, run.entry.phase
     if not any(counts[fault] for fault in FAULTS):
         return ""
@@ -137,6 +137,9 @@ def _after_verify(run: Run, counts: Mapping[str, int]) -> str:
     if not any(counts[fault] for fault in DIFFERENCES):
         return f"migrator quarantine list {number}"
     if phase == "switched":
+        differ = [d for d in examples if d.verdict in DIFFERENCES]
+        if differ and all(d.why == HAS_GROWN for d in differ):  # --foreign could neither save it nor map it
+            return f"move or remove that key by hand: {show(differ[0].pair.new)}; then: migrator verify {number}"
         return f"migrator verify {number} --foreign SIDE --backup DIR"  # which side is right, only a person knows
     if phase == "reverting":
         return f"migrator rollback {number} --to switched --backup DIR --yes"
