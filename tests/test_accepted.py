@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.adapters import Found, Members, Records
-from migrator.engine import commands, decide, rebuild
+from migrator.engine import commands, decide, rebuild, sweep
 from migrator.engine import put as engine_put
 from migrator.models import show
 from migrator.snapshot import backup
@@ -13,9 +13,11 @@ from tests.support import (
     KEYS,
     MEMBERS,
     SAME_NAME,
+    Crash,
     Shell,
     Tool,
     all_keys,
+    crashing,
     failover_after,
     own_keys,
     picture,
@@ -276,3 +278,22 @@ def test_nor_does_such_a_member(maps):
     assert maps.rollback() == "switched"
     assert maps.place.raw.hgetall(TIMES) == {b"y": b"1", b"z": b"2"}
     assert maps.verify().complete
+
+
+def test_of_what_was_set_aside_that_alone_comes_back_that_cannot_be_mapped(server, tmp_path, monkeypatch):
+    """Of a contract that was cut off; what was deleted since stays deleted."""
+    tool = tool_for(server, tmp_path, KEYS)
+    names = [b"%d" % n for n in range(12)]
+    bad, gone, left = names[::3], names[1::3], names[2::3]
+    for name in names:
+        put(server, TEXT + name, b"bad" if name in bad else b"fine")
+    tool.apply(exit=32)
+    accept_all(tool)
+    with monkeypatch.context() as broken:
+        broken.setattr(sweep, "save_retired", crashing)
+        with pytest.raises(Crash):
+            tool.apply("0001", through="contract")
+    server.raw.delete(*[b"{t}:hash:" + name for name in gone])
+    assert tool.rollback(to="pending") == "pending"
+    assert set(picture(server)) == {TEXT + name for name in (*bad, *left)}
+    assert own_keys(server) == set()

@@ -128,8 +128,8 @@ def _accepted_back(run: Run) -> None:
                 exists = run.client.each("EXISTS", [pair.old for pair in pairs])
                 absent = [pair for pair, there in zip(pairs, exists, strict=True) if not checked(there)]
                 judged = judge_keys(run, family, [_aside(family, pair) for pair in absent])
-                lasting = [p for p, d in zip(absent, judged, strict=True) if d.verdict in _UNMAPPABLE]
-                _revive(run, family, lasting, accepted=True)
+                found = {d.pair.key.raw for d in judged if d.verdict in _UNMAPPABLE}
+                _revive(run, family, [pair for pair in absent if pair.key.raw in found], accepted=True)
             yield Progress({"scanned": len(pairs)})
 
         Walk(run, f"accepted-{number}", family.retired_glob(), step, count=PAGE_KEYS, resume=False).all()
@@ -163,6 +163,7 @@ def _accepted_members_back(run: Run, family: Family, pair: Pair) -> None:
             if words:
                 guarded(run, run.guard("reverting"), words)
                 anew = False
+        run.tick()
 
 
 def _accepted_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> dict[bytes, bytes]:

@@ -67,10 +67,10 @@ def restore(run: Run) -> None:
 
 
 def _put_back(run: Run, path: Path) -> None:
-    left = [name for number, family in enumerate(run.families) for name in _retired_back(run, family, number)]
+    left = {name for number, family in enumerate(run.families) for name in _retired_back(run, family, number)}
     if left:
         run.note(f"{number_of(len(left), 'record')} set aside by contract cannot have the old name again, which is "
-                 f"taken: {show(left[0])} stays where it is")  # fmt: skip
+                 f"taken: {show(min(left))} stays where it is")  # fmt: skip
     taken = _put_saved(run, path)
     if taken:
         run.note(f"{number_of(len(taken), 'saved record')} not put back, as a key of another type has the name: "
@@ -97,8 +97,10 @@ def _put_saved(run: Run, path: Path) -> set[bytes]:
                 put = put_members(run, "closed", line)
             else:
                 put = collections.put(family, pair, line)
-            if not put and run.client.one(line.key, "TYPE", line.key).decode() not in _kinds(family, line.key):
-                taken.add(line.key)
+            if not put:
+                is_type = run.client.one(line.key, "TYPE", line.key).decode()
+                if is_type != "none" and is_type not in _kinds(family, line.key):
+                    taken.add(line.key)
         run.observer.advance(1)
         run.tick()
     run.observer.end()
@@ -147,19 +149,19 @@ def _kinds(family: Family, key: bytes) -> set[Kind]:
     return {kind for kind, has in ((family.kinds["old"], old), (family.kinds["new"], new)) if has}
 
 
-def _retired_back(run: Run, family: Family, number: int) -> list[bytes]:
+def _retired_back(run: Run, family: Family, number: int) -> set[bytes]:
     """What contract had set aside but not yet removed takes its own name again: it is newer than what was saved.
 
     Returns the retired names of what could not, as something has that name.
     """
-    left: list[bytes] = []
+    left: set[bytes] = set()
 
     def step(visit: Visit) -> Iterator[Progress]:
         pairs = [(name, pair) for name in visit.keys if (pair := family.from_retired(name)) is not None]
         guarded(run, run.guard("closed"), [("RENAMENX", name, pair.old) for name, pair in pairs])
         names = [name for name, _ in pairs]
         still = [name for name, there in zip(names, run.client.each("EXISTS", names), strict=True) if checked(there)]
-        left.extend(still)
+        left.update(still)
         yield Progress({"restored": len(pairs) - len(still)})
 
     Walk(run, f"retired-{number}", family.retired_glob(), step, count=PAGE_COLLECTIONS, resume=False).all()

@@ -8,11 +8,12 @@ if refused then return refused end
 
 local key, kind, added = KEYS[2], ARGV[5], 0
 local is = redis.call('TYPE', key).ok
-if is ~= 'none' and is ~= kind then return -1 end
+local fresh = is == 'none'
+if not fresh and is ~= kind then return -1 end
 for i = 7, #ARGV, kind == 'set' and 1 or 2 do
   if kind == 'hash' then added = added + redis.call('HSETNX', key, ARGV[i], ARGV[i + 1])
   elseif kind == 'zset' then added = added + redis.call('ZADD', key, 'NX', ARGV[i + 1], ARGV[i])
   else added = added + redis.call('SADD', key, ARGV[i]) end
 end
-if is == 'none' and ARGV[6] ~= '-1' then redis.call('PEXPIREAT', key, ARGV[6]) end
+if fresh and ARGV[6] ~= '-1' then redis.call('PEXPIREAT', key, ARGV[6]) end
 return added

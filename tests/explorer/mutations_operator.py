@@ -2,7 +2,7 @@
 
 Not here:
 - that the truth is still what was mapped: with `--foreign` the copy is compared too, and adapters write both.
-- that a RENAME is left out where its key has expired: nothing expires here, see tests/test_restore.py.
+- that a RENAMENX is left out where its key has expired: nothing expires here, see tests/test_restore.py.
 - that members which are there stay as they are: a collection is put together under a name of its own, and only what
   was accepted member by member is put into one that is there.
 """
