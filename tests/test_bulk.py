@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from migrator.engine import bulk
+from migrator.engine.batches import PageSize
 from migrator.engine.overlap import undone
 from migrator.engine.walk import Place
 from migrator.moves.family import Family, OneSlot
@@ -41,7 +42,9 @@ def side(tmp_path):
     family = Family(OneSlot(), Names("migrator"), module.id, module.migration.moves[0])
     pair = family.from_old(b"{t}:times:a")
     assert pair is not None
-    return bulk._Old(family, pair, 3, All(), lambda _, members: Counter(different=len(members)), [])
+    return bulk._Old(
+        family, pair, 3, PageSize("hash", 1), All(), lambda _, members: Counter(different=len(members)), []
+    )
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["the last page", "a page"])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from migrator.client import Arg
 from migrator.engine import windows
-from migrator.engine.batches import key_batches
+from migrator.engine.batches import PageSize, key_batches, page_batches, page_sizes
 from migrator.engine.copy import FORWARD, copy_keys, foreign_type, reject_too_large
 from migrator.engine.copy_members import copy_members
 from migrator.engine.run import Run
 from migrator.engine.transactions import Transactions
 from migrator.engine.walk import Place, Progress, Step, Visit, Walk, inner_pages
 from migrator.errors import MigratorError
+from migrator.keys import Kind
 from migrator.ledger import Tally
 from migrator.moves.family import Family, Pair
-from migrator.moves.values import members_from_page, scan_words
+from migrator.moves.values import scan_words
 
 PAGE_KEYS = 1000
 PAGE_STRINGS = 4000  # of a backfill: between two pages nothing is under way; SCAN takes 1 to 2 ms for so many
@@ -75,13 +77,14 @@ def _members_step(run: Run, family: Family) -> Step:
         run.census.saw(pair.old for pair in pairs)
         yield Progress(ignored)
         left = yield from windows.copy_collections(run, family, visit, pairs)
-        for pair, cursor in left:
-            yield from copy_collection(run, family, replace(visit, start=Place(pair.old, cursor)), pair)
+        sizes = page_sizes(run.client, family.kinds["old"], [pair.old for pair, _ in left])
+        for (pair, cursor), size in zip(left, sizes, strict=True):
+            yield from copy_collection(run, family, replace(visit, start=Place(pair.old, cursor)), pair, size)
 
     return step
 
 
-def copy_collection(run: Run, family: Family, visit: Visit, pair: Pair) -> Iterator[Progress]:
+def copy_collection(run: Run, family: Family, visit: Visit, pair: Pair, size: PageSize) -> Iterator[Progress]:
     """Member by member, by compare-and-set."""
     kind = family.kinds["old"]
     is_type = run.client.one(pair.old, "TYPE", pair.old).decode()
@@ -90,11 +93,13 @@ def copy_collection(run: Run, family: Family, visit: Visit, pair: Pair) -> Itera
         yield Progress({"scanned": 1, "quarantined": 1}, Place(pair.old))
         return
     run.quarantine.release(pair)
-    for cursor, flat in inner_pages(run.client, visit, pair.old, lambda c: scan_words(kind, pair.old, c, PAGE_MEMBERS)):
-        members = members_from_page(kind, flat)
-        # COUNT is ignored on small encodings, so a page is cut here.
-        while members:
-            size = run.at_once(PAGE_MEMBERS, LEAST_MEMBERS)
-            batch, members = members[:size], members[size:]
+    for cursor, flat in inner_pages(run.client, visit, pair.old, scan(kind, pair.old, size)):
+        size.saw(flat)
+        for batch in page_batches(kind, flat, lambda: run.at_once(PAGE_MEMBERS, LEAST_MEMBERS)):
             yield Progress(copy_members(run, family, FORWARD, pair, batch))
         yield Progress({}, Place(pair.old, cursor))
+
+
+def scan(kind: Kind, key: bytes, size: PageSize) -> Callable[[int], tuple[Arg, ...]]:
+    """What asks for the page of a collection at a cursor."""
+    return lambda cursor: scan_words(kind, key, cursor, size.within(PAGE_MEMBERS))

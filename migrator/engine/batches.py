@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from migrator.client import Client
+from migrator.client import Client, Reply, ResponseError
 from migrator.engine.run import Run
 from migrator.keys import Kind
-from migrator.moves.family import Family, Pair, Side
-from migrator.moves.values import MAX_ELEMENTS, weigh_each
+from migrator.moves.family import Family, Member, Pair, Side
+from migrator.moves.values import MAX_ELEMENTS, MemberValue, count_each, members_from_page, weigh_each
 
 MAX_BYTES = 16 * 1024 * 1024  # one key of a KeyMove; a larger one has to move by member
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_RECORDS = 200
 LEAST_RECORDS = 10
+_SAMPLES = 100  # members by which a server tells what a collection takes
+_UNKNOWN = BATCH_BYTES / 10  # bytes of a member, until the first page is seen, where it may not be asked
+_LOOKED_AT = 128  # items of a page, by which the next one is cut
 
 T = TypeVar("T")
 
@@ -32,6 +35,61 @@ def batched(weighed: Iterable[tuple[T, int]], most: Callable[[], float] = lambda
         weight += size
     if batch:
         yield batch
+
+
+def member_batches(members: Iterable[Member], most: Callable[[], float]) -> Iterator[list[Member]]:
+    """Members in batches bounded by number, as `most` says, and by bytes."""
+    return batched(((member, member_weight(*member)) for member in members), most)
+
+
+def page_batches(kind: Kind, flat: Sequence[bytes], most: Callable[[], int]) -> Iterator[list[Member]]:
+    """The same of a page; COUNT is ignored on small encodings, so it may have many. Of small ones none is weighed."""
+    members = members_from_page(kind, flat)
+    if 2 * sum(map(len, flat)) > BATCH_BYTES:
+        yield from member_batches(members, most)
+        return
+    start = 0
+    while start < len(members):
+        number = most()
+        yield members[start : start + number]
+        start += number
+
+
+def member_weight(name: bytes, value: MemberValue) -> int:
+    """Bytes that a script is given of a member in both shapes, about."""
+    return 2 * (len(name) + len(value) if isinstance(value, bytes) else len(name))
+
+
+class PageSize:
+    """How many members of a collection to ask for, so that a page has about BATCH_BYTES. `each`: bytes of a member,
+    until a page was seen."""
+
+    def __init__(self, kind: Kind, each: float) -> None:
+        self._items, self._each = 1 if kind == "set" else 2, each
+
+    def within(self, most: int, room: int = 0) -> int:
+        """As many as fit into `room` bytes, else BATCH_BYTES."""
+        return max(1, min(most, int((room or BATCH_BYTES) / self._each)))
+
+    def saw(self, flat: Sequence[bytes]) -> None:
+        """A page. Not every item is looked at; every so many, an odd number, so that it is names and values in turn."""
+        some = flat[:: len(flat) // _LOOKED_AT * 2 + 1]
+        if some:
+            self._each = max(1.0, self._items * sum(map(len, some)) / len(some))
+
+
+def page_sizes(client: Client, kind: Kind, names: Sequence[bytes]) -> list[PageSize]:
+    """Of each collection, as far as the server tells before it is read."""
+    used = client.each("MEMORY USAGE", names, "SAMPLES", _SAMPLES)
+    large = [n for n, size in zip(names, used, strict=True) if isinstance(size, int) and size > BATCH_BYTES]
+    counts = dict(zip(large, count_each(client, kind, large), strict=True))
+    return [PageSize(kind, _each(size, counts.get(name))) for name, size in zip(names, used, strict=True)]
+
+
+def _each(used: Reply, count: Reply) -> float:
+    if isinstance(used, ResponseError):
+        return _UNKNOWN
+    return used / count if isinstance(count, int) and count else 1.0
 
 
 def by_slot(client: Client, items: Iterable[T], name: Callable[[T], bytes]) -> dict[int, list[T]]:

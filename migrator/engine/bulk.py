@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Work
 from migrator.engine.backfill import PAGE_MEMBERS
+from migrator.engine.batches import PageSize, member_batches, page_sizes
 from migrator.engine.overlap import Count, Left, carry, fields_never_expire, starts
 from migrator.engine.run import Run
 from migrator.engine.walk import Place, Progress, Visit
@@ -44,8 +45,10 @@ def round_one(
     if not open_to(run, family, visit):
         return all_
     told: list[Progress] = []
-    kind = _Old if side == "old" else _New
-    return (yield from carry(run, visit, [kind(family, p, at, tally, judge, told) for p, at in all_], told))
+    of = _Old if side == "old" else _New
+    sizes = page_sizes(run.client, family.kinds[side], [p.old if side == "old" else p.new for p, _ in all_])
+    works = [of(family, p, at, size, tally, judge, told) for (p, at), size in zip(all_, sizes, strict=True)]
+    return (yield from carry(run, visit, works, told))
 
 
 @dataclass
@@ -67,9 +70,17 @@ class _Side:
     _counts = True  # whether it counts what is equal
 
     def __init__(
-        self, family: Family, pair: Pair, cursor: int, tally: Tally, judge: Judge, told: list[Progress]
+        self,
+        family: Family,
+        pair: Pair,
+        cursor: int,
+        size: PageSize,
+        tally: Tally,
+        judge: Judge,
+        told: list[Progress],
     ) -> None:
         self.pair, self.cursor, self.done = pair, cursor, False
+        self._size = size
         self._family, self._tally, self._judge, self._told = family, tally, judge, told
 
     def work(self, lanes: Lanes, count: Count) -> Work:
@@ -77,7 +88,7 @@ class _Side:
         asked: deque[_Batch | None] = deque([None])  # None: a page
         # A page of which nothing is asked waits for those before it: the cursor moves past what is compared only.
         unsettled: deque[_Batch] = deque()
-        lanes.send(*self._page_words(self.cursor, count()))
+        lanes.send(*self._page_words(self.cursor, self._size.within(count())))
         while asked:
             replies = yield
             batch = asked.popleft()
@@ -88,7 +99,8 @@ class _Side:
             else:
                 cursor = int(replies[-1][0])
                 if cursor:
-                    lanes.send(*self._page_words(cursor, count()))
+                    self._size.saw(replies[-1][1])
+                    lanes.send(*self._page_words(cursor, self._size.within(count())))
                     asked.append(None)
                 batch, words = self._look(cursor, replies)
                 unsettled.append(batch)
@@ -114,8 +126,8 @@ class _Side:
     def _settle(self, batch: _Batch, found: list[Reply]) -> None:
         suspects = [*self._suspects(batch, found), *batch.odd]
         counts = self._tally.equal(len(batch.members) - len(suspects)) if self._counts else Counter[str]()
-        for start in range(0, len(suspects), PAGE_MEMBERS):
-            counts.update(self._judge(self.pair, suspects[start : start + PAGE_MEMBERS]))
+        for some in member_batches(suspects, lambda: PAGE_MEMBERS):
+            counts.update(self._judge(self.pair, some))
         self.cursor = batch.cursor
         self._told.append(Progress(counts, Place(self._key, batch.cursor)))
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from migrator.client import Arg
 from migrator.engine import bulk
-from migrator.engine.backfill import PAGE_MEMBERS
+from migrator.engine.backfill import PAGE_MEMBERS, scan
+from migrator.engine.batches import PageSize, page_batches, page_sizes
 from migrator.engine.copy import foreign_type
 from migrator.engine.copy_members import copy_members, drop_members
 from migrator.engine.judge import Difference, judge_members, none_of_ours, read_members, read_old, unreadable
@@ -19,7 +19,7 @@ from migrator.engine.walk import Place, Progress, Step, Visit, inner_pages
 from migrator.errors import Unmappable
 from migrator.keys import Kind
 from migrator.moves.family import Family, Member, Pair, Side
-from migrator.moves.values import member_from_wire, members_from_page, scan_words
+from migrator.moves.values import member_from_wire
 
 Judge = Callable[[Pair, Sequence[Member]], Counter[str]]
 
@@ -41,12 +41,12 @@ def _members(run: Run, family: Family, outcome: Outcome, side: Side, judge: Judg
         pairs = outcome.pairs(run, map(parse, visit.keys))
         run.census.saw(pair.old for pair in pairs)
         left = yield from bulk.round_one(run, family, visit, side, pairs, outcome, judge)
-        for pair, start in left:
-            key = pair.old if side == "old" else pair.new
+        keys = [pair.old if side == "old" else pair.new for pair, _ in left]
+        for (pair, start), key, size in zip(left, keys, page_sizes(run.client, kind, keys), strict=True):
             is_type = run.client.one(key, "TYPE", key).decode()
             if is_type in (kind, "none"):
                 look = partial(_look, outcome, judge, pair)
-                yield from by_batch(run, replace(visit, start=Place(key, start)), kind, key, look)
+                yield from by_batch(run, replace(visit, start=Place(key, start)), kind, key, size, look)
             elif side == "old":
                 verdict, why = unreadable(run, pair, None, foreign_type(is_type), is_type)
                 yield Progress(account(outcome, [Difference(pair, None, verdict, why)]), Place(key))
@@ -62,23 +62,14 @@ def _look(outcome: Outcome, judge: Judge, pair: Pair, batch: Sequence[Member]) -
 
 
 def by_batch(
-    run: Run, visit: Visit, kind: Kind, key: bytes, look: Callable[[Sequence[Member]], Counter[str]]
+    run: Run, visit: Visit, kind: Kind, key: bytes, size: PageSize, look: Callable[[Sequence[Member]], Counter[str]]
 ) -> Iterator[Progress]:
     """One collection, from where the visit starts in it, with what `look` counted of each bounded batch."""
-    for cursor, batch, last in member_batches(kind, inner_pages(run.client, visit, key, scan(kind, key))):
-        yield Progress(look(batch), Place(key, cursor) if last else Place())
-
-
-def scan(kind: Kind, key: bytes) -> Callable[[int], tuple[Arg, ...]]:
-    return lambda cursor: scan_words(kind, key, cursor, PAGE_MEMBERS)
-
-
-def member_batches(kind: Kind, pages: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[Member], bool]]:
-    """Pages cut to bounded batches: (next cursor, members, whether the page ends here)."""
-    for cursor, flat in pages:
-        members = members_from_page(kind, flat)
-        for start in range(0, max(1, len(members)), PAGE_MEMBERS):
-            yield cursor, members[start : start + PAGE_MEMBERS], start + PAGE_MEMBERS >= len(members)
+    for cursor, flat in inner_pages(run.client, visit, key, scan(kind, key, size)):
+        size.saw(flat)
+        for batch in page_batches(kind, flat, lambda: PAGE_MEMBERS):
+            yield Progress(look(batch))
+        yield Progress({}, Place(key, cursor))
 
 
 def _settle_members(run: Run, family: Family, outcome: Outcome, pair: Pair, batch: Sequence[Member]) -> Counter[str]:

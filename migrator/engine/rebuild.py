@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator.client import Arg, ResponseError, checked
 from migrator.engine import bulk, dump
 from migrator.engine.backfill import PAGE_COLLECTIONS, PAGE_KEYS, PAGE_MEMBERS
-from migrator.engine.batches import BATCH_RECORDS, batched, key_batches
+from migrator.engine.batches import BATCH_RECORDS, batched, key_batches, member_weight, page_sizes
 from migrator.engine.compare import compare
 from migrator.engine.compare_members import by_batch
 from migrator.engine.copy import KeyJob, foreign_type, reject_too_large
@@ -249,8 +249,9 @@ def _saved_members(family: Family, found: Iterable[tuple[Pair, Line]]) -> Iterat
         for name, value in odd:
             with suppress(Unmappable):
                 jobs.append((*family.map_member(pair, name, value), name, value))
-        for start in range(0, len(jobs), PAGE_MEMBERS):
-            yield Members(family, pair, jobs[start : start + PAGE_MEMBERS], int(start == 0))
+        weighed = ((job, member_weight(*job[:2]) + member_weight(*job[2:])) for job in jobs)
+        for number, part in enumerate(batched(weighed, lambda: PAGE_MEMBERS)):
+            yield Members(family, pair, part, int(number == 0))
 
 
 def _from_retired(run: Run, family: Family, number: int) -> None:
@@ -356,7 +357,8 @@ def _follow_members(run: Run, family: Family, visit: Visit, pair: Pair) -> Itera
     kind, name = family.kinds["new"], pair.new
     if run.client.one(name, "TYPE", name).decode() != kind:
         return
-    yield from by_batch(run, visit, kind, name, partial(_mend_members, run, family, pair))
+    [size] = page_sizes(run.client, kind, [name])
+    yield from by_batch(run, visit, kind, name, size, partial(_mend_members, run, family, pair))
 
 
 def _mend_members(run: Run, family: Family, pair: Pair, members: Sequence[Member]) -> Counter[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from migrator.client import ResponseError
 from migrator.engine.backfill import PAGE_MEMBERS
-from migrator.engine.batches import key_batches
+from migrator.engine.batches import key_batches, page_sizes
 from migrator.engine.copy import TOO_LARGE, foreign_type
 from migrator.engine.redact import member_shape, shape
 from migrator.engine.run import Run
@@ -182,7 +182,8 @@ def _check_law(family: Family, pair: Pair, mapped: object, found: Findings) -> N
 
 def _sample_members(run: Run, family: Family, pair: Pair, wanted: int, found: Findings) -> None:
     kind = family.kinds["old"]
-    reply = run.client.run_one(pair.old, *scan_words(kind, pair.old, 0, min(wanted, PAGE_MEMBERS)))
+    [size] = page_sizes(run.client, kind, [pair.old])
+    reply = run.client.run_one(pair.old, *scan_words(kind, pair.old, 0, size.within(min(wanted, PAGE_MEMBERS))))
     if isinstance(reply, ResponseError):
         _odd(run, family, pair, found)
         return

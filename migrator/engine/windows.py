@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from migrator.client import Arg, Lanes, Reply, ResponseError, Words, Work
+from migrator.engine.batches import PageSize, member_batches, page_sizes
 from migrator.engine.copy import FORWARD
 from migrator.engine.copy_members import copy_members, drop_members, read_again
 from migrator.engine.overlap import (
@@ -39,6 +40,7 @@ from migrator.phases.markers import FIELDS
 from migrator.scripts import script
 
 WINDOW = 100_000  # members, in all windows that are being filled
+WINDOW_BYTES = 64 * 1024 * 1024  # of those members, about; of ordinary ones that is no bound
 CHUNK = 2000  # members that are added in one go, at most
 _PHASES: tuple[Phase, ...] = ("expanded",)
 _TARGETS: tuple[Kind, ...] = ("zset", "set")
@@ -103,9 +105,18 @@ class Collection:
     many lanes it adds on; each watches the marker, and has one transaction under way."""
 
     def __init__(
-        self, run: Run, family: Family, pair: Pair, cursor: int, filled: Filled, told: list[Progress], ways: int
+        self,
+        run: Run,
+        family: Family,
+        pair: Pair,
+        cursor: int,
+        size: PageSize,
+        filled: Filled,
+        told: list[Progress],
+        ways: int,
     ) -> None:
         self.pair, self.cursor, self.done = pair, cursor, False
+        self._size = size
         self._run, self._family, self._filled, self._told = run, family, filled, told
         self._marker = run.markers.key_for(pair.old)
         self._guard = run.guard(*_PHASES)
@@ -132,9 +143,10 @@ class Collection:
                 return  # left to the other way, which says what it is
             else:
                 self._next = page[1] or None
+                self._size.saw(page[2])
                 self._ask_page(lanes, asked, count())
                 self._take(page[0], page[2])
-                if not page[1] or self._filled.members >= self._run.rate.at_once(WINDOW):
+                if not page[1] or self._filled.members >= self._most:
                     self._cut(page[1])
             self._ask_page(lanes, asked, count())
             while self._full and self._free:
@@ -146,7 +158,7 @@ class Collection:
         """Of what is read, a window may wait to be added, not two."""
         if self._next is None or len(self._full) > 1 or None in asked:
             return
-        words = scan_words(self._family.kinds["old"], self.pair.old, self._next, count)
+        words = scan_words(self._family.kinds["old"], self.pair.old, self._next, self._size.within(count))
         lanes.send(("HGET", self._marker, "deletes"), words)
         asked.append(None)
 
@@ -157,9 +169,13 @@ class Collection:
         entries, odd = self._family.map_page(self.pair, members_from_page(self._family.kinds["old"], flat))
         self._window += entries
         self._filled.members += len(entries)
-        for start in range(0, len(odd), CHUNK):
-            part = odd[start : start + CHUNK]
+        for part in member_batches(odd, lambda: CHUNK):
             self._told.append(Progress(copy_members(self._run, self._family, FORWARD, self.pair, part)))
+
+    @property
+    def _most(self) -> int:
+        """Members that all windows may hold."""
+        return self._size.within(self._run.rate.at_once(WINDOW), WINDOW_BYTES)
 
     def _cut(self, cursor: int) -> None:
         """Sorted: a sorted set takes neighbours faster, about twice so. `cursor`: where the next window begins."""
@@ -170,7 +186,7 @@ class Collection:
         self._full.append(Window(Chunk(self._deletes, window, Place(self.pair.old, cursor))))
 
     def _send_chunk(self, lanes: Lanes, asked: deque[Chunk | None]) -> None:
-        chunk = self._full[0].chunk(self._run.at_once(CHUNK, _LEAST))
+        chunk = self._full[0].chunk(self._size.within(self._run.at_once(CHUNK, _LEAST)))
         if self._full[0].empty:
             self._full.popleft()
         chunk.way, deletes = self._free.popitem()
@@ -234,8 +250,8 @@ class Collection:
         gone = [(name, new) for _, new, name in entries if name not in there]
         for start in range(0, len(gone), _DROP):
             drop_members(self._run, self._family, FORWARD, self.pair, gone[start : start + _DROP])
-        for start in range(0, len(members), CHUNK):
-            counts += copy_members(self._run, self._family, FORWARD, self.pair, members[start : start + CHUNK])
+        for part in member_batches(members, lambda: CHUNK):
+            counts += copy_members(self._run, self._family, FORWARD, self.pair, part)
         return counts
 
     def _tell(self, chunk: Chunk, counts: Counts) -> None:
@@ -260,7 +276,9 @@ def copy_collections(run: Run, family: Family, visit: Visit, pairs: Sequence[Pai
     run.spent(visit.node, 0)  # looks how far it is
     told: list[Progress] = []
     filled, ways = Filled(), _WAYS + run.throttle.steps // _FAR
-    under_way = [Collection(run, family, pair, cursor, filled, told, ways) for pair, cursor in all_]
+    sizes = page_sizes(run.client, family.kinds["old"], [pair.old for pair, _ in all_])
+    begun = zip(all_, sizes, strict=True)
+    under_way = [Collection(run, family, pair, cursor, size, filled, told, ways) for (pair, cursor), size in begun]
 
     def works(lanes: Lanes, seconds: float) -> Iterator[Work]:
         if ability(lanes, all_[0][0].old).transact:

@@ -11,12 +11,13 @@ from migrator.errors import Unmappable
 from migrator.keys import Key, Kind, slot_of, slot_tags
 from migrator.moves.migration import Move
 from migrator.moves.move import NOW, Index, KeyMove, Mapped, MemberMove, Now
-from migrator.moves.values import MAX_ELEMENTS, MemberValue, Value, check_member_value, check_value
+from migrator.moves.values import MAX_ELEMENTS, MAX_MEMBER, MemberValue, Value, check_member_value, check_value
 from migrator.names import Names
 
 Side = Literal["old", "new"]
 Entry = tuple[MemberValue, bytes, bytes]  # a member: its value and its name in the new shape, its name in the old
 Member = tuple[bytes, MemberValue]
+TOO_LARGE_MEMBER = "too-large: more than 16 MB in one member"
 COLLISION = "collision: another member maps to the same name"
 AMBIGUOUS = "ambiguous: the target key does not lead back to its source"
 
@@ -168,10 +169,10 @@ class Family:
         return _sound(self.move.source.kind, mapped)
 
     def map_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
-        (new_name, new_value), _ = _entry(self.move.forward, self.move.target.kind, pair.key, name, value)
+        (new_name, new_value), _ = _entry(self.move.forward, self.move.target.kind, pair.key, *_bounded(name, value))
         if self.origin(pair, new_name, new_value) != name:
             raise Unmappable(COLLISION)
-        return new_name, new_value
+        return _bounded(new_name, new_value)
 
     def map_page(self, pair: Pair, members: Sequence[Member]) -> tuple[list[Entry], list[Member]]:
         """Many members, and those among them that `map_member` is to be asked about: the same checks, only faster."""
@@ -196,6 +197,9 @@ class Family:
         return entries, odd
 
     def unmap_member(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
+        return _bounded(*self._inverse(pair, *_bounded(name, value)))
+
+    def _inverse(self, pair: Pair, name: bytes, value: MemberValue) -> tuple[bytes, MemberValue]:
         if self.move.inverse is None:
             raise Unmappable("there is no inverse")
         entry, _ = _entry(self.move.inverse, self.move.source.kind, pair.key, name, value)
@@ -269,7 +273,7 @@ class Family:
         if named is not None:
             return lambda new, _: named(key, new)
         if self.move.inverse is not None:
-            return lambda new, value: self.unmap_member(pair, new, value)[0]
+            return lambda new, value: self._inverse(pair, new, value)[0]
         return lambda new, _: new
 
     @property
@@ -304,6 +308,13 @@ def _sound(kind: Kind, value: Value) -> Value:
     if kind == "zset" and not _ONLY_FLOATS.issuperset(map(type, value.values())):
         return {member: float(score) for member, score in value.items()}
     return value
+
+
+def _bounded(name: bytes, value: MemberValue) -> Member:
+    """The same member; a larger one cannot be given to a script. Raises Unmappable."""
+    if len(name) + (len(value) if isinstance(value, bytes) else 0) > MAX_MEMBER:
+        raise Unmappable(TOO_LARGE_MEMBER)
+    return name, value
 
 
 def _entry(

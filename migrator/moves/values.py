@@ -18,6 +18,7 @@ MemberValue = Any  # bytes (hash), float (zset) or None (set)
 # Of one key of a KeyMove: so many take a script that compares them 20 to 50 ms.
 MAX_ELEMENTS = 20_000
 _ELEMENT = 128  # bytes that an element counts at least: what small ones cost is their number
+MAX_MEMBER = 16 * 1024 * 1024  # bytes of one member, its name and its value, which a script is given as a whole
 
 _READ: dict[Kind, tuple[str, tuple[Arg, ...]]] = {
     "string": ("GET", ()),

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from migrator.engine import back, foreign, forward, indexes, recover, restore
 from migrator.engine.backfill import copy_collection, step_of
+from migrator.engine.batches import PageSize
 from migrator.engine.compare import compare
 from migrator.engine.copy import FORWARD, copy_keys
 from migrator.engine.guarded import unlink
@@ -33,7 +34,7 @@ def _batch(run: Run, scene: Scene) -> None:
     if not scene.by_member:
         copy_keys(run, scene.family, FORWARD, [scene.pair])
         return
-    for _ in copy_collection(run, scene.family, _visit(run, scene), scene.pair):
+    for _ in copy_collection(run, scene.family, _visit(run, scene), scene.pair, PageSize(scene.family.kinds["old"], 1)):
         pass
 
 
