@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from migrator.client import connect
-from migrator.engine import backfill, bulk, copy_members, judge, windows
+from migrator.engine import backfill, bulk, copy_members, dump, judge, windows
 from migrator.engine import batches as weighed
 from migrator.engine.batches import PageSize, page_sizes
 from migrator.moves import family
@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 def asked(monkeypatch):
     """The COUNT of every page, by who asked for it; everything large is made small."""
     found: dict[str, list[int]] = {}
-    for module in (backfill, bulk, windows):
+    for module in (backfill, bulk, dump, windows):
         whole, of = module.scan_words, module.__name__.rpartition(".")[2]
 
         def words(kind, key, cursor, count, name=of, whole=whole):
@@ -106,6 +106,13 @@ def test_windows_ask_for_few_large_members_at_a_time(place, tmp_path, asked):
     tool.apply()
     assert place.raw.scard(NEW) == NUMBER
     assert max(asked["windows"]) <= ROOM // SIZE
+
+
+def test_large_members_are_saved_a_few_at_a_time(place, asked):
+    fill(place)
+    lines = [*dump.collection(connect(place.url), 0, "hash", OLD, OLD)]
+    assert sum(len(line.items) for line in lines) == 2 * NUMBER
+    assert max(asked["dump"]) <= ROOM // SIZE
 
 
 def test_small_members_are_asked_for_as_many_at_a_time_as_ever(server, tmp_path, asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from migrator.client import Client, Reply, ResponseError, checked, slot_moved
-from migrator.engine.batches import MAX_BYTES, sizes
+from migrator.engine.batches import MAX_BYTES, page_sizes, sizes
 from migrator.engine.run import Run
 from migrator.keys import Kind
 from migrator.moves.values import read_each, scan_words
@@ -86,14 +86,16 @@ def collection(client: Client, db: int, kind: Kind, name: bytes, shown: bytes) -
     which replaces what came before it.
     """
     while True:
-        expires = expiries(client, [name])[0]
+        expires, [size] = expiries(client, [name])[0], page_sizes(client, kind, [name])
         node, process, cursor, part = client.node_of(name), "", 0, 0
         while True:
-            info, answer = client.on_node(node, ("INFO", "server"), scan_words(kind, name, cursor, PAGE))
+            words = scan_words(kind, name, cursor, size.within(PAGE))
+            info, answer = client.on_node(node, ("INFO", "server"), words)
             if slot_moved(answer) or process not in ("", client.process(info)):
                 break
             process = client.process(info)
             following, flat = checked(answer)
+            size.saw(flat)
             if flat:
                 yield Line(db, shown, kind, _at(expires), flat, part)
                 part += 1
