@@ -372,7 +372,7 @@ def test_large_keys_are_restored_page_by_page_and_not_sent_where_they_are_alread
 
     def spied(run, phase, name, line, items):
         sent.append((line.key, len(items)))
-        whole(run, phase, name, line, items)
+        return whole(run, phase, name, line, items)
 
     monkeypatch.setattr(engine_put, "_put", spied)
     monkeypatch.setattr(engine_put, "_PAGE", 10)
