@@ -6,6 +6,7 @@ empty and at their first settings before each test. A test that kills nodes or s
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -14,8 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis.utils
 
 from tests.servers import ROOT, SERVER_NAMES, Cluster, Place, Run, Server, Start, binary, find_servers
+
+# redis-py reads its own package's metadata for each client that is made, and here are thousands.
+redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 
 class Servers:

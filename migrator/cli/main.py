@@ -7,8 +7,10 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from types import FrameType
+from typing import Any
 
 import typer
 
@@ -59,9 +61,8 @@ def _signals() -> Iterator[None]:
 def _call(words: list[str], settings: Common) -> int:
     if not words or (len(words) == 1 and words[0] in {group.name for group in app.registered_groups}):
         words = [*words, "--help"]
-    command = typer.main.get_command(app)
     try:
-        result = command.main(args=words, prog_name="migrator", standalone_mode=False, obj=settings)
+        result = _commands().main(args=words, prog_name="migrator", standalone_mode=False, obj=settings)
     except Exception as error:
         told = getattr(error, "format_message", None)
         if told is None:
@@ -69,6 +70,12 @@ def _call(words: list[str], settings: Common) -> int:
         text = " ".join(told().replace("Value error, ", "").split())
         raise UsageError(text, next=f"see: migrator {_command(words)}--help") from None
     return result if isinstance(result, int) else 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands and their options, worked out of the functions' signatures: that takes a while, so once."""
+    return typer.main.get_command(app)
 
 
 def _command(words: list[str]) -> str:
