@@ -445,12 +445,12 @@ def test_a_rate_hears_of_every_key_and_of_the_pages_of_a_large_one(server, tmp_p
 @pytest.mark.parametrize("acl", ["+@all", "+@all -memory"])
 def test_what_is_read_in_one_go_is_bounded_by_bytes(tmp_path, monkeypatch, acl):
     """The server holds the replies to all commands of one go until they are read."""
-    piece = b"x" * 300_000
+    piece = b"x" * 100_000
     with Server(binary(), acl=f"user default on nopass ~* &* {acl}") as there, there.client() as raw:
-        for i in range(20):
+        for i in range(60):
             raw.hset(f"small:{i}", "f", piece)
-        names = [b"%d" % i + piece for i in range(20)]
-        raw.hset("hash", mapping=dict.fromkeys(map(str, range(20)), piece))
+        names = [b"%d" % i + piece for i in range(60)]
+        raw.hset("hash", mapping=dict.fromkeys(map(str, range(60)), piece))
         raw.rpush("list", *names)
         raw.sadd("set", *names)
         raw.zadd("zset", dict.fromkeys(names, 1))
@@ -466,7 +466,7 @@ def test_what_is_read_in_one_go_is_bounded_by_bytes(tmp_path, monkeypatch, acl):
         taken(there.url, tmp_path / "file")
         monkeypatch.undo()
         if acl == "+@all":
-            assert max(got) < 4 * 1024 * 1024
+            assert max(got) < 4 * 1024 * 1024  # SCAN gives up to two buckets of seven more than it is asked for
             assert {line.key for line in SnapshotFile(tmp_path / "file") if line.part} == {
                 b"hash", b"list", b"set", b"zset"
             }  # fmt: skip
