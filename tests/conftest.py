@@ -78,6 +78,16 @@ def every_server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[P
     yield from _place(servers.single(found.name), found.name)
 
 
+@pytest.fixture(params=["server", "no MEMORY"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A server; once one whose users may not ask how large a key is."""
+    if request.param == "server":
+        yield request.getfixturevalue("server")
+        return
+    with Server(binary(), acl="user default on nopass ~* &* +@all -memory") as server:
+        yield from _place(server, "server")
+
+
 def _place(behind: Server | Cluster, kind: str) -> Iterator[Place]:
     with behind.client() as raw:
         yield Place(behind.url, kind, raw, behind)

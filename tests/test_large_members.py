@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from migrator.client import connect
@@ -12,8 +10,6 @@ from migrator.engine import batches as weighed
 from migrator.engine.batches import PageSize, page_sizes
 from migrator.moves import family
 from migrator.moves.family import TOO_LARGE_MEMBER
-from tests.conftest import _place
-from tests.servers import Place, Server, binary
 from tests.support import MEMBERS, Shell, picture, put, tool_for
 
 OLD, NEW = b"{t}:times:a", b"{t}:sorted:a"
@@ -29,16 +25,6 @@ migration = Migration(MemberMove(
 HASHES = FIELDS.replace("KIND", "hash").replace("FORWARD", "lambda key, field, value: (field, b'x' + value)")
 SETS = FIELDS.replace("KIND", "set").replace("FORWARD", "lambda key, field, value: (field, None)")
 SIZE, NUMBER, ROOM = 20_000, 60, 200_000  # bytes of a value, how many of them, bytes of a batch
-
-
-@pytest.fixture(params=["server", "no MEMORY"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A server; once one whose users may not ask how large a key is."""
-    if request.param == "server":
-        yield request.getfixturevalue("server")
-        return
-    with Server(binary(), acl="user default on nopass ~* &* +@all -memory") as server:
-        yield from _place(server, "server")
 
 
 @pytest.fixture

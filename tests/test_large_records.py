@@ -19,9 +19,8 @@ from migrator.engine.transactions import Transactions
 from migrator.moves.values import MAX_ELEMENTS
 from migrator.phases import markers
 from migrator.snapshot import backup
-from tests.conftest import _place
 from tests.records import saved
-from tests.servers import Place, Server, binary
+from tests.servers import Place
 from tests.support import KEYS, SAME_NAME, Crash, Shell, Tool, crashing, own_keys, picture, put, tool_for
 
 TEXT = b"{t}:text:a"
@@ -63,16 +62,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """What is too large, made small: so many bytes."""
     monkeypatch.setattr(weighed, "MAX_BYTES", 5000)
     return 5000
-
-
-@pytest.fixture(params=["server", "no MEMORY"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A server; once one whose users may not ask how large a key is."""
-    if request.param == "server":
-        yield request.getfixturevalue("server")
-        return
-    with Server(binary(), acl="user default on nopass ~* &* +@all -memory") as server:
-        yield from _place(server, "server")
 
 
 # Too many elements.
