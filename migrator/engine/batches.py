@@ -114,8 +114,7 @@ def key_batches(
     A key of more than 16 MB or 20,000 elements is never read whole: it is left out, and put in `too_large` where that
     is given.
     """
-    weights = sizes(run.client, family.kinds[side], [pair.old if side == "old" else pair.new for pair in pairs])
-    weighed = [*zip(pairs, weights, strict=True)]
+    weighed = _weighed(run, family, side, pairs)
     if too_large is not None:
         too_large += [pair for pair, weight in weighed if weight > MAX_BYTES]
     others = beside or [0] * len(pairs)
@@ -125,11 +124,15 @@ def key_batches(
 
 def grown_apart(run: Run, family: Family, pairs: Sequence[Pair]) -> tuple[list[Pair], list[int], list[Pair]]:
     """The pairs whose new records may be read whole, what those count, and the pairs whose are too large for that."""
-    weights = sizes(run.client, family.kinds["new"], [pair.new for pair in pairs])
-    weighed = [*zip(pairs, weights, strict=True)]
+    weighed = _weighed(run, family, "new", pairs)
     small = [(pair, weight) for pair, weight in weighed if weight <= MAX_BYTES]
     grown = [pair for pair, weight in weighed if weight > MAX_BYTES]
     return [pair for pair, _ in small], [weight for _, weight in small], grown
+
+
+def _weighed(run: Run, family: Family, side: Side, pairs: Sequence[Pair]) -> list[tuple[Pair, int]]:
+    names = [pair.old if side == "old" else pair.new for pair in pairs]
+    return [*zip(pairs, sizes(run.client, family.kinds[side], names), strict=True)]
 
 
 def whole() -> tuple[int, int]:
